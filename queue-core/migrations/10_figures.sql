@@ -1,6 +1,6 @@
 -- Functions that return statistics for monitoring systems. Monitoring systems may call the functions every few seconds, because the cost
 -- does not grow with the number of waiting jobs. The cost grows with the age of the oldest snapshot only where documented. `partial`
--- means that the result is not exact and there may be more.
+-- means that the result may be incomplete.
 --
 -- All functions only read, and set their planner options regardless of the connection's settings. `counts` is planned for each call, so
 -- that only the required partitions are opened. The other functions are planned once per connection.
@@ -179,8 +179,8 @@ $$;
 --
 --   ready, scheduled, blocked, parked   each lane is counted up to its share of `most`, and is exact if it has no more entries
 --   running, dead                       only the newest entries are counted, so every count is a lower bound
---   completed, cancelled, expired       as for running, but from `most` / 4 rows of done and as many of done_many (some hundred jobs per
---                                       row)
+--   completed, cancelled, expired       only the newest `most` / 4 rows of done and of done_many (some hundred jobs per row) are counted,
+--                                       so every count is a lower bound
 --
 -- Waiting jobs are first read in heap order, where a dead row costs a tenth of a dead index entry.
 --

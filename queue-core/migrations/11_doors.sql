@@ -15,8 +15,8 @@ create function queue.is_trusted() returns boolean
   language sql stable
   return pg_catalog.has_table_privilege('queue.job'::regclass, 'insert');
 
--- Marks roles that may enqueue into every queue: they have the privilege to execute the function. Other producers may enqueue only into
--- the queues in queue.producer_queue.
+-- Marks the roles that may enqueue into every queue, which are the roles with the privilege to execute this function. Other producers may
+-- enqueue only into the queues in queue.producer_queue.
 create function queue.any_queue() returns boolean
   language sql immutable
   return true;
@@ -55,7 +55,7 @@ begin
 end
 $$;
 
--- Enqueues a job as queue.enqueue does without options.
+-- Enqueues a job with the default options, as queue.enqueue does.
 create function queue.producer_enqueue(job_type text, payload jsonb, caller queue.caller default queue.called_by()) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -139,8 +139,8 @@ $$;
 -- Returns a page of jobs as described at queue.list. The query is planned for each call, regardless of the caller's settings, because a
 -- plan cached while the partitions were empty could take minutes. JIT compilation would take ten times as long as the query.
 --
--- Reads the jobs of the newest one or two days first, because planning a query over the partitions of a month takes longer than executing
--- it. Older partitions are opened only if the newest partitions do not fill the page.
+-- Reads the jobs of the newest one or two days first, because planning a query over the partitions of a month takes longer than the
+-- execution. Older partitions are opened only if the newest partitions do not fill the page.
 create function queue.list_page(
   in_state text, in_queue text, job_types text[], before bigint, most integer, in_error text, since interval, older_than interval, payloads boolean,
   in_meta jsonb, looked integer

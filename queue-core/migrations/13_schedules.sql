@@ -16,18 +16,18 @@ create table queue.schedule (
   grace             interval    not null,
   overlap           text        not null,
   jitter            interval    not null,
-  supersede         boolean     not null,                            -- a changed payload cancels jobs that are waiting for a retry
+  supersede         boolean     not null,                            -- whether a changed payload cancels jobs that are waiting for a retry
   source            text        not null,                            -- static: declared by workers; dynamic: created by users
   definition        bigint      not null,                            -- hash of the columns above
-  since             timestamptz not null default clock_timestamp(),  -- ticks count after this time
+  since             timestamptz not null default clock_timestamp(),  -- start of the schedule, after which its ticks count
   next_at           timestamptz,                                     -- next tick; null until a worker computes it
   skip_at           timestamptz,                                     -- tick to skip
-  tried_at          timestamptz,                                     -- first failed try of the next tick; moved on if no worker tried for a long time
-  again_at          timestamptz,                                     -- last failed try, if any
+  tried_at          timestamptz,                                     -- first failed try to fire the next tick; postponed by outages of all workers
+  again_at          timestamptz,                                     -- last failed try to fire the next tick
   paused_at         timestamptz,
   undeclared_since  timestamptz,                                     -- time since which no live worker has declared the schedule
-  withdrawn_at      timestamptz,                                     -- time since which the schedule has no ticks because it is undeclared
-  error             text,                                            -- reason why there are no ticks; cleared by creating the schedule again
+  withdrawn_at      timestamptz,                                     -- time of the withdrawal; an undeclared schedule is withdrawn and has no ticks
+  error             text,                                            -- reason why the schedule has no ticks; cleared by creating the schedule again
   constraint schedule_times_in_range check (
     least(since, next_at, skip_at, tried_at, again_at, paused_at, undeclared_since, withdrawn_at) >= '1970-01-01+00'
     and greatest(since, next_at, skip_at, tried_at, again_at, paused_at, undeclared_since, withdrawn_at) < '10000-01-01+00'
@@ -188,7 +188,7 @@ $$;
 --   cron | every    an expression of five fields (six with seconds first), or an interval whose multiples since 1970 are the ticks
 --   tz              time zone of the expression; default UTC
 --   missed          handling of ticks that passed while no worker was running: coalesce, skip, catch_up(n); default coalesce
---   grace           how late a tick may be before it counts as missed; default 1 min
+--   grace           maximum delay of a tick, after which the tick counts as missed; default 1 min
 --   overlap         handling of a tick while a job of an earlier tick is unfinished: skip, allow, queue; default skip
 --   jitter          maximum delay of a job, which is different for each tick; default 0
 --   supersede       a change of the payload cancels jobs of the schedule that are waiting for a retry; default false
@@ -429,7 +429,7 @@ declare
   now      timestamptz := clock_timestamp();
   is_last  boolean;
   in_vain  boolean := fire_ticks.verb = 'fail';
-  reason   text := case when fire_ticks.verb <> 'fail' then fire_ticks.error end;  -- why there is no next tick
+  reason   text := case when fire_ticks.verb <> 'fail' then fire_ticks.error end;  -- reason for the missing next tick
 begin
   perform set_config('lock_timeout', least(greatest(fire_ticks.patience, 1), 100) || 'ms', true);
   select s.* into plan

@@ -1,8 +1,7 @@
--- Limits on the number of jobs that may run concurrently, and on the number of jobs that may start in a period. A limit covers a job
--- type, several types that share the limit's name, or a queue. Enqueues, verdicts, and claims of lanes without a limit do not read the
--- limits.
+-- Limits on the number of concurrently running jobs, and on the number of starts in a period. A limit covers a job type, several types
+-- that share the limit's name, or a queue. Enqueues, verdicts, and claims of lanes without a limit do not read the limits.
 --
---   bound       settings declared in code (declare_limits) or set by operators (set_limit, unset_limit); the operators' take precedence
+--   bound       settings declared in code (declare_limits) or set by operators (set_limit, unset_limit); operators' settings take precedence
 --   bound_type  the job types that refer to a limit by name
 --   gate        one row for each limit, locked only by claims under the limit
 --   permit      index of the leases that may hold permits of a limit; only the leases themselves are authoritative
@@ -17,12 +16,12 @@ create table queue.bound (
   by_operator  boolean      not null,
   gate         bigint       not null generated always as (queue.hash(name)) stored,
   number       bigint       not null,  -- workers that have acknowledged pauses up to this number know the covered lanes
-  revision     bigint       not null,  -- changes with every change of the limit
+  revision     bigint       not null,  -- new number with every change of the limit
   concurrency  integer,                -- maximum number of concurrently running jobs; null: unlimited
   starts       integer,                -- maximum number of starts in period_ms; null: unlimited
   period_ms    bigint,
-  burst        integer,                -- maximum number of starts in period_ms * burst / starts
-  keyed        boolean      not null default false,  -- whether the values apply to each line (fairness key), see 17_keyed.sql
+  burst        integer,                -- maximum number of starts in the shorter period of period_ms * burst / starts
+  keyed        boolean      not null default false,  -- whether the values apply to each fairness key separately, see 17_keyed.sql
   reason       text,
   since        timestamptz  not null default now(),
   set_by       text         not null default session_user,
@@ -45,11 +44,11 @@ create table queue.bound_type (
 
 create table queue.gate (
   gate        bigint       not null,
-  adopted     bigint       not null default 0,            -- highest setting number for which all leases are in permit
+  adopted     bigint       not null default 0,            -- highest bound.number for which permit contains all leases
   wanted      boolean      not null default false,        -- whether a worker found no permit and waits for a notification
   not_before  timestamptz  not null default '-infinity',  -- earliest next start, set by a handler's slow-down
   read_at     timestamptz  not null default '-infinity',  -- last time at which all leases were read
-  lines       bigint[]     not null default '{}',         -- up to a hundred lines in which workers found no permit and wait for a notification
+  lines       bigint[]     not null default '{}',         -- up to a hundred fair queues in which workers found no permit and wait for a notification
   constraint gate_times_in_range check (greatest(not_before, read_at) < '10000-01-01+00'),
   constraint gate_pkey primary key (gate)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
@@ -61,10 +60,10 @@ create function queue.next_permit() returns bigint
 
 create table queue.permit (
   gate   bigint   not null,
-  place  bigint   not null default queue.next_permit(),  -- order of claims; positions below the lowest permit have only dead index entries
+  place  bigint   not null default queue.next_permit(),  -- position in claim order; index entries below the lowest permit are dead
   token  uuid     not null,
-  n      integer  not null,  -- maximum number of jobs in the lease that hold a permit
-  ids    bigint[],           -- for a limit by key: jobs that hold a permit, each with its line in `lines`
+  n      integer  not null,  -- upper bound of the number of the lease's jobs that hold a permit
+  ids    bigint[],           -- for a limit by key: jobs that hold a permit, each with its fair queue in `lines`
   lines  bigint[],
   constraint permit_pkey primary key (gate, place)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
@@ -72,10 +71,10 @@ alter table queue.permit alter ids set storage external, alter lines set storage
 
 create table queue.rate (
   gate   bigint   not null,
-  line   bigint   not null default 0,  -- line of a limit by key, otherwise 0
-  at_ms  bigint   not null,  -- latest time at which the jobs start, by the database clock
+  line   bigint   not null default 0,  -- fair queue under a limit by key, otherwise 0
+  at_ms  bigint   not null,  -- latest start time of the jobs in ms, by the database clock
   n      integer  not null,
-  total  bigint   not null default 0,  -- for a limit by key: cumulative starts of the line; differences between rows count the starts between
+  total  bigint   not null default 0,  -- for a limit by key: cumulative number of the fair queue's starts, including this row
   constraint rate_pkey primary key (gate, line, at_ms)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
@@ -92,7 +91,7 @@ select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_m
 from queue.bound b
 where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);
 
--- Settings in force, as in bound_in_force, but with null values for limits by key, because such a limit applies to each fairness key
+-- Settings in force, as in bound_in_force. The values of a limit by key are null, because the limit applies to each fairness key
 -- separately.
 create view queue.bound_in_all as
 select b.gate, b.number, b.keyed, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
@@ -133,8 +132,8 @@ end
 $$;
 
 -- Sets a limit that overrides the limit declared in code until unset_limit is called. Null means unlimited. A limit without any value
--- costs a claim one additional statement. With `keyed`, the values apply to each fairness key instead of in total; null keeps the current
--- mode.
+-- costs a claim one additional statement. With `keyed`, the values apply to each fairness key separately. If `keyed` is null, the current
+-- mode stays.
 --
 -- The limit takes effect at commit, from the next claim on. Running jobs continue, even if they exceed the limit.
 create function queue.set_limit(
@@ -327,7 +326,7 @@ begin
 end
 $$;
 
--- Permits: claims of jobs under limits.
+-- Permits, which a claim takes for jobs under limits.
 --
 -- A claim chooses candidates without waiting, then locks the gates of the limits in a global order. After locking, the claim sees all
 -- commits of earlier claims. The locks serialize the claims under one limit, so a claim finds in permit and rate all jobs that earlier
@@ -366,9 +365,9 @@ begin
 end
 $$;
 
--- Returns one row for each limit in `gates`: the number of free permits (null: unlimited), and the delay in ms until the next start
--- (null: no known delay). is_new means that workers have to acknowledge the limit again, because its covered lanes or its mode have
--- changed.
+-- Returns one row for each limit in `gates`. `free` is the number of free permits (null: unlimited). wait_ms is the delay in ms until the
+-- next start (null: no known delay). is_new means that the limit's lanes or mode have changed, so workers have to acknowledge the limit
+-- again.
 --
 -- Reads each limit's permits from its floor on, or from the first permit if the floor is null. Also returns the lowest position of a held
 -- permit. The function is stable, so it is inlined into the calling statements and sees their snapshot.
@@ -462,7 +461,8 @@ begin
     where queue.covers(fresh.name, d.queue, d.job_type)
     group by l.token;
     if fresh.keyed then
-      -- Starts of jobs without a key may have been counted before the limit became a limit by key. Such rows have no cumulative total.
+      -- Starts of jobs without a key may have been counted before the limit became a limit by key. The rows of such starts have no
+      -- cumulative total.
       update queue.rate r set total = s.total
       from (select o.at_ms, sum(o.n) over (order by o.at_ms) as total from queue.rate o where o.gate = fresh.gate and o.line = 0) s
       where r.gate = fresh.gate and r.line = 0 and r.at_ms = s.at_ms;
@@ -481,11 +481,11 @@ $$;
 --   at_ms       time of the claim by the database clock
 --   within_ms   time after at_ms within which the jobs have to start
 --
--- Each job is returned with its turn in the order of service, and each job of a fair lane also with its fair queue. Parameters:
---   begins      floors of the lanes; for fair lanes the fair queue after which to continue (queue.choose_lines)
---   freed       leases in which this worker has ended jobs since its last claim under any of these limits
+-- Each job is returned with its turn in the order of service. A job of a fair lane is also returned with its fair queue. Parameters:
+--   begins      floor of each lane, or for a fair lane the fair queue after which to continue (queue.choose_lines)
+--   freed       leases with jobs that this worker has finished since its last claim under any of the limits
 --   slack_ms    minimum of within_ms: the time that the worker may need to start the jobs
---   permits     positions from which to read the permits of each limit, as returned by an earlier claim of this worker; or null
+--   permits     position from which to read each limit's permits, as returned by an earlier claim of this worker; or null
 create function queue.claim_limited(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]

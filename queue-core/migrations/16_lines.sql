@@ -2,7 +2,7 @@
 -- Therefore jobs of one key do not delay jobs of other keys.
 --
 --   insert_unkeyed, insert_with   nothing -> ready, in a fair queue    by the producer
---   line_up                       ready -> ready, in a fair queue      by any worker: retried, promoted or unblocked jobs
+--   move_to_fair_lanes            ready -> ready, in a fair queue      by any worker: retried, promoted or unblocked jobs
 --   claim_lines                   ready, in a fair queue -> lease      by a worker
 --
 -- Each plain lane has a paired fair lane, which contains the fair queues. The entries of a fair queue are ordinary entries of ready. An
@@ -97,8 +97,8 @@ $$;
 
 -- Returns up to `most` locked entries in the fair queues of a plain lane, in the order of service, as candidates for a claim. The search
 -- starts with the lowest fair queue above `after`, serves the fair queues in ascending order, and then continues with the lowest fair
--- queue. In each turn, a fair queue gets `quantum` jobs times its weight. If there are too few fair queues for `most` jobs, they share
--- the remainder. The next claim continues after the fair queue of the last entry.
+-- queue. In each turn, a fair queue gets `quantum` jobs times its weight. If there are too few fair queues for `most` jobs, the fair
+-- queues share the remaining capacity. The next claim continues after the fair queue of the last entry.
 --
 -- One index probe finds a fair queue and its first entry, and only the first entries of a fair queue are read. The cost therefore depends
 -- on the number of fair queues found, not on the number of jobs queued in them. Never waits: skips entries locked by other sessions. The
@@ -114,7 +114,7 @@ declare
   share   integer := 0;
   lines   bigint[];
   firsts  tid[];
-  begun   bigint[];    -- last position taken in each line
+  begun   bigint[];    -- last position taken in each fair queue
   weights integer[];
   had     record;
 begin
@@ -223,7 +223,7 @@ end
 $$;
 
 -- Returns entries with their positions in `ats`. Iterates over a series instead of the array, because the planner estimates ten elements
--- for an array. With that estimate, the plan would compare each of 500 entries with each of 500 others, which takes 24 ms.
+-- for an array. With that estimate, the plan would compare every pair of 500 entries, which takes 24 ms.
 create function queue.in_turn(ats tid[]) returns table (at tid, turn bigint)
   language sql immutable
 begin atomic
@@ -231,13 +231,13 @@ begin atomic
 end;
 
 -- ready, in fair queues -> lease: claims up to `most` jobs of the plain lanes in `lanes`, in the order of the lanes. `mosts` contains the
--- maximum number of jobs for each lane, and `afters` the fair queue after which to continue. Returns each job with its position in the
--- claim, its plain lane, its fair queue, and its position in the fair queue.
+-- maximum number of jobs for each lane. `afters` contains the fair queue after which each lane continues. Returns each job with its
+-- position in the claim, its plain lane, its fair queue, and its position in the fair queue.
 --
--- The function counts the attempt, as in claim.sql. It also reads the payloads, because the caller's older snapshot may not contain a job
--- that was committed concurrently. Payloads of more than `largest` bytes are returned as null. Safe: entries are locked and skipped as in
--- choose_lines, and deleted in the next statement of the same transaction, so two claims never take the same job. A worker whose
--- heartbeat has expired takes no jobs.
+-- The function counts the attempt, as in claim.sql. The function also reads the payloads, because the caller's older snapshot may not
+-- contain a job that was committed concurrently. Payloads of more than `largest` bytes are returned as null. Safe: entries are locked and
+-- skipped as in choose_lines, and deleted in the next statement of the same transaction, so two claims never take the same job. A worker
+-- whose heartbeat has expired takes no jobs.
 create function queue.claim_lines(
   token uuid, worker uuid, lanes bigint[], afters bigint[], mosts integer[], most integer, largest integer, quantum integer default 1
 )

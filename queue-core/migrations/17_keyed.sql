@@ -21,8 +21,7 @@ create table queue.key_bound (
   constraint key_bound_concurrency_in_range check (concurrency between 0 and 1000000)
 );
 
--- Sets how many jobs of a key may run concurrently under a limit by key, from the next claim on. A null concurrency restores the limit's
--- value.
+-- Sets the concurrency of one key under a limit by key. Takes effect with the next claim. A null concurrency restores the limit's value.
 create function queue.set_limit_key(name text, key text, concurrency integer default null) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -45,9 +44,9 @@ begin
 end
 $$;
 
--- Returns one row for each limit by key in `gates` and each fair queue in `lines`: how many more jobs of the fair queue may start (null:
--- unlimited), and the delay in ms until the next start (null: no known delay). Reads each limit's permits from its floor on, or from the
--- first permit if the floor is null.
+-- Returns one row for each limit by key in `gates` and each fair queue in `lines`. `free` is the number of jobs that may start now (null:
+-- unlimited), and `wait_ms` is the delay in ms until the next start (null: no known delay). Reads each limit's permits from its floor on,
+-- or from the first permit if the floor is null.
 create function queue.line_room(gates bigint[], floors bigint[], lines bigint[]) returns table (
     gate bigint, line bigint, free bigint, wait_ms float8
   )
@@ -113,8 +112,8 @@ begin atomic
   ) w on true;
 end;
 
--- Returns how many more jobs of a fair queue may start now under a rate. If no job may start, also returns the delay in ms until the next
--- start.
+-- Returns the number of jobs of a fair queue that may start now under a rate. If no job may start, also returns the delay in ms until the
+-- next start.
 create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
   returns table (free bigint, wait_ms float8)
   language sql stable
@@ -136,7 +135,7 @@ end;
 
 -- Records the fair queues in which a worker found no free permit (`wanted`), so that the end of a job in one of these fair queues sends a
 -- notification. Also sends notifications for recorded fair queues that have free permits now. At most a hundred fair queues per limit are
--- recorded. Free permits of others are found within a second.
+-- recorded. Free permits of other fair queues are found within a second.
 create function queue.notify_free_lines(gates bigint[], floors bigint[], wanted bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -178,7 +177,7 @@ $$;
 
 -- Returns up to `keys` keys of a limit by key that have a setting, hold permits, or have waiting jobs. Keys with the most permits come
 -- first, then keys with the most waiting jobs. The text of a key is known only if an operator has set a limit or weight for the key;
--- otherwise only its fair queue is returned. Ready jobs are counted among the last `most`. SECURITY DEFINER, because readers may not read
+-- otherwise only its fair queue is returned. Only the last `most` ready jobs are counted. SECURITY DEFINER, because readers may not read
 -- the tokens of leases.
 create function queue.limit_keys(name text, keys integer default 20, most integer default 10000)
   returns table (line bigint, key text, concurrency integer, used bigint, waiting bigint, partial boolean, next_ms float8)
@@ -226,10 +225,10 @@ begin
 end
 $$;
 
--- Returns the limits that prevent a ready job from starting now. A row contains the held permits of the limit (or of the job's key) and
--- their maximum, the delay in ms until the next start, and the number of workers that have not acknowledged the limit yet. The text of
--- the key is known only if an operator has set a limit or weight for the key. SECURITY DEFINER, because readers may not read all columns
--- of permit.
+-- Returns the limits that prevent a ready job from starting now. `used` is the number of held permits of the limit (or of the job's key),
+-- and `concurrency` is their maximum. `wait_ms` is the delay in ms until the next start. `awaits` is the number of workers that have not
+-- acknowledged the limit yet. The text of the key is known only if an operator has set a limit or weight for the key. SECURITY DEFINER,
+-- because readers may not read all columns of permit.
 create function queue.waits_for(id bigint)
   returns table (name text, keyed boolean, line bigint, key text, used bigint, concurrency integer, wait_ms float8, awaits bigint)
   language plpgsql volatile security definer
@@ -260,12 +259,12 @@ begin
 end
 $$;
 
--- Returns up to `limits` limits, or keys of limits by key, that have no free permit and whose first ready job has waited for at least
--- `waited_ms`, longest waiting first. Reads the first job of each lane, and finds the limits that cover the lane by name.
+-- Returns up to `limits` limits without a free permit whose first ready job has waited for at least `waited_ms`, longest waiting first.
+-- For a limit by key, returns each such key. Reads the first job of each lane, and finds the limits that cover the lane by name.
 --
 -- For a limit by key, checks the keys of the first `jobs` jobs in each lane, and the `jobs` keys with the lowest individual settings. In
--- total, checks at most fifty times as many jobs, and fifty times as many keys. Ready jobs are counted among the last `most`. SECURITY
--- DEFINER, because readers may not read the tokens of leases.
+-- total, checks at most 50 * `jobs` jobs and 50 * `jobs` keys. Only the last `most` ready jobs are counted. SECURITY DEFINER, because
+-- readers may not read the tokens of leases.
 create function queue.full_limits(waited_ms float8, limits integer default 20, jobs integer default 1000, most integer default 10000)
   returns table (
     name text, line bigint, key text, used bigint, concurrency integer, waiting bigint, partial boolean, first_ms float8
@@ -424,7 +423,7 @@ $$;
 -- queue.choose_lines. The caller must have locked the gates, so that the permits stay free. `taken` contains the fair queues of the jobs
 -- that this claim has already taken from other lanes.
 --
--- Searches the fair queues after `after`, and then from the lowest fair queue on, until it has enough jobs. Skips at most about 2,500
+-- Searches the fair queues after `after`, and then from the lowest fair queue on, until enough jobs are found. Skips at most about 2,500
 -- fair queues without free permits. If no searched fair queue had free permits, checks the most recent entries, so a job of a new key
 -- does not have to wait.
 --
@@ -446,14 +445,14 @@ declare
   );
   -- Whether any key has an individual setting.
   is_said   boolean := exists (select from queue.key_bound);
-  first     bigint := choose_keyed.after;  -- lines above this one are searched next
+  first     bigint := choose_keyed.after;  -- the fair queues above this one are searched next
   edge      bigint := 9223372036854775807;
-  wraps     boolean := true;               -- whether lines up to `after` remain to be searched
+  wraps     boolean := true;               -- whether fair queues up to `after` remain to be searched
   wanted    integer;
   sight     integer;
-  used      integer := 0;                  -- number of lines from which jobs were taken
+  used      integer := 0;                  -- number of fair queues from which jobs were taken
   had       record;
-  d_lines   bigint[] := '{}';              -- lines with jobs for several turns; their free permits and weights follow
+  d_lines   bigint[] := '{}';              -- fair queues with free permits for further turns; d_free and d_weights belong to them
   d_free    bigint[] := '{}';
   d_weights integer[] := '{}';
   share     integer;
@@ -464,8 +463,8 @@ begin
   reached := choose_keyed.after;
   for round in 1..7 loop
     exit when round = 7 and cardinality(ats) > 0;
-    -- Number of fair queues needed if the remaining ones have as many jobs as those searched so far. Later rounds search additional fair
-    -- queues, because many of them may have no free permits.
+    -- Number of fair queues needed if each further fair queue yields as many jobs as the previous ones on average. Later rounds search
+    -- more fair queues than needed, because many fair queues may have no free permits.
     wanted := greatest(1, ceil((choose_keyed.most - cardinality(ats)) / case
       when used = 0 then choose_keyed.quantum else greatest(1, cardinality(ats)::float8 / used) end));
     sight := case when round = 1 then wanted else greatest(500, wanted) end;
@@ -474,7 +473,7 @@ begin
       from unnest(choose_keyed.gates, choose_keyed.floors) f (gate, floor)
       join queue.bound_in_force b on b.gate = f.gate and b.keyed
     ), near as materialized (
-      -- Lines with few jobs are read sequentially, because reading two entries costs less than a probe.
+      -- Fair queues with few jobs are read sequentially, because reading two entries costs less than a probe.
       select distinct on (n.line) n.line, n.at
       from (
         select r.line, r.seq, r.ctid as at
@@ -486,7 +485,7 @@ begin
       order by n.line, n.seq
       limit sight
     ), far (line, at) as (
-      -- Lines with many jobs are read with one probe each.
+      -- Fair queues with many jobs are read with one probe each.
       (
         select r.line, r.ctid
         from queue.ready r
@@ -736,7 +735,7 @@ $$;
 
 -- Returns whether the limits of `lines` are known to be exhausted, so that a claim need not lock a gate. This is the case if all leases
 -- were read recently, and none of the `lines` has free permits. In addition, one of three conditions must hold for each fair queue: the
--- end of a job notifies a waiting worker, the delay until the next start is known (`wait_ms`), or the limit cannot record more.
+-- end of a job notifies a waiting worker, the delay until the next start is known (`wait_ms`), or a hundred fair queues are recorded.
 create function queue.are_exhausted(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -761,7 +760,7 @@ begin
 end
 $$;
 
--- Returns the fair queues with waiting jobs and no free permits, and the delay in ms until the next start if it is known. `passed`
+-- Returns the fair queues with waiting jobs and no free permits, each with the delay in ms until the next start (null: unknown). `passed`
 -- contains fair queues that are known to have waiting jobs.
 create function queue.lines_waiting(gates bigint[], floors bigint[], lanes bigint[], in_lines boolean[], lines bigint[], passed bigint[])
   returns table (line bigint, wait_ms float8)
@@ -824,10 +823,10 @@ begin
 end
 $$;
 
--- ready -> lease: claims jobs as queue.claim_limited does, from lanes covered by the limits in `gates`. Some of these limits are per key.
--- Takes at most as many jobs of a key as the key has free permits. Returns the job rows, one row without id for each fair lane, and a
--- last row as in claim_limited. The row of a fair lane contains the fair queue after which to continue. In the last row, `closed` has two
--- additional values. `lines`: all fair queues were searched, and those left have no free permits. `more`: some have not been searched.
+-- ready -> lease: claims jobs as queue.claim_limited does, from lanes covered by the limits in `gates`, at least one of which is by key.
+-- A key's free permits limit the number of jobs taken of the key. Returns the job rows, one row without id for each fair lane, and a last
+-- row as in claim_limited. The row of a fair lane contains the fair queue after which to continue. In the last row, `closed` has two
+-- additional values. `lines`: all fair queues were searched, and no remaining job has a free permit. `more`: some were not searched.
 create function queue.claim_keyed(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -847,16 +846,16 @@ declare
   had      record;
   is_known boolean := false;
   found_   integer;
-  free_    bigint;      -- free permits under total limits and delayed limits
+  free_    bigint;      -- free permits under limits that are not by key or are slowed down
   due_ms   float8;
   began    bigint;
   took     integer := 0;
-  waiting  bigint[] := '{}';  -- lines with further jobs but no free permits
+  waiting  bigint[] := '{}';  -- fair queues with further jobs but no free permits
 begin
   if cardinality(claim_keyed.freed) = 0
     and exists (select from queue.gate g where g.gate = any (claim_keyed.gates) and cardinality(g.lines) > 0)
   then
-    -- Another claim has recorded fair queues without free permits. This claim therefore checks without locking the gates whether anything
+    -- Another claim has recorded fair queues without free permits. Therefore first checks, without locking the gates, whether anything
     -- has changed.
     had := queue.choose_under_keys(
       claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, 1, claim_keyed.most, claim_keyed.gates, claim_keyed.permits);

@@ -1,6 +1,6 @@
 -- Historical metrics: attempt outcomes by queue and job type, available without reading any job.
 --
---   nothing -> tallied         every ten seconds, by each worker with something to report (tally.sql)
+--   nothing -> tallied         every ten seconds, by each worker with new outcomes (tally.sql)
 --   tallied -> tally_total     by any worker, within about a minute (roll_up)
 --   tally_total -> nothing     by any worker, after the retention (prune_totals.sql)
 --
@@ -12,10 +12,10 @@
 -- attempts ended: timed_out, panicked and crashed (crashed attempts may also be cancelled). lease_lost counts attempts whose verdict was
 -- rejected because another worker held the job. Expired jobs had no attempt.
 --
--- A histogram counts by duration (queue.bounds_ms). In the tables, a histogram is one number with 16 decimal digits per bucket, lowest
--- bucket in the lowest digits. Adding two such numbers takes a twentieth of the time of adding arrays (queue.histogram_buckets).
+-- A histogram counts attempts by duration (queue.bounds_ms). In the tables, a histogram is one number with 16 decimal digits per bucket,
+-- with the lowest bucket in the lowest digits. Adding such numbers is twenty times as fast as adding arrays (queue.histogram_buckets).
 
--- Number of the last report from each source, so that a report repeated after a lost confirmation is not counted again.
+-- Number of the last batch from each process, so that a batch that is sent again after a lost response is not counted twice.
 create table queue.tally_source (
   source  uuid         primary key,
   number  bigint       not null,
@@ -123,8 +123,8 @@ begin
 end
 $$;
 
--- tallied -> tally_total: rolls up to `most` rows into the totals, either rows of one queue and job type or all rows. Returns the number
--- of rows.
+-- tallied -> tally_total: adds up to `most` rows to the totals, either rows of one queue and job type or any rows. Returns the number of
+-- rows.
 --
 -- On each day, about the first 500 pairs of queue and job type have rows of their own. The counts of later pairs are added to rows with the
 -- name `*`. Safe: concurrent calls take different rows, and lock totals in a global order.
@@ -186,9 +186,9 @@ begin
 end
 $$;
 
--- tallied -> tally_total: rolls up to `most` rows into the totals. Does nothing if all rows are younger than 30 seconds. Returns the
--- number of rows, and the number of refused pairs of queue and job type. A pair is refused if an open transaction has locked its totals,
--- or if the server rejects them. The rows of a refused pair stay in tallied, where readers find them.
+-- tallied -> tally_total: adds up to `most` rows to the totals. Does nothing if all rows are younger than 30 seconds. Returns the number
+-- of rows, and the number of refused pairs of queue and job type. A pair is refused if an open transaction has locked its totals, or if
+-- the server rejects them. The rows of a refused pair stay in tallied, where readers find them.
 create function queue.roll_up(most integer, out added bigint, out refused integer)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -328,7 +328,7 @@ begin
     group by 1, 2, 3
   )
   select s.at, extract(epoch from case when width is null then now() else least(s.at + make_interval(secs => grain), now()) end - s.at)::float8,
-    -- With a filter by name, returns the name from the filter.
+    -- Without `each`, returns the names given as the filter.
     coalesce(s.queue, of_queue), coalesce(s.job_type, of_type), s.completed, s.retried, s.dead, s.cancelled, s.snoozed, s.released, s.expired,
     s.lease_lost, s.timed_out, s.panicked, s.crashed, s.run, s.start, others
   from summed s (at, queue, job_type, completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked, crashed, run,
@@ -346,8 +346,8 @@ $$;
 -- slightly before the period. The shortest step is 10 seconds for the last hour, a minute for the last day, and an hour for longer
 -- periods. `seconds` is the length of a step, or the elapsed part of the current step.
 --
--- In the columns queue and job_type, null means all, and * means the pairs beyond the daily maximum. `run` contains the durations of
--- handlers, and `start` the times that jobs spent in ready before their start (see queue.quantile).
+-- In the columns queue and job_type, null means all, and * means the pairs beyond the daily maximum. `run` is a histogram of the run
+-- times of handlers. `start` is a histogram of the times that jobs spent in ready before their start. See queue.quantile.
 create function queue.history(
   last interval default '1 hour', step interval default null, queue text default null, job_type text default null, apart boolean default false
 )

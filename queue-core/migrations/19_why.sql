@@ -2,7 +2,7 @@
 -- queue.why_causes combines the causes, and queue.why describes them. All functions only read. Their cost does not grow with the number
 -- of waiting or finished jobs, because counts are limited and start from the end of an index, where entries are live.
 --
--- No function locks a row, because a claim would skip the row. To find the holder of a row lock, the functions read the transaction id in
+-- No function locks a row, because claims skip locked rows. To find the holder of a row lock, the functions read the transaction id in
 -- the row (xmax) and look for the session that holds the lock on this id.
 
 -- Returns a description of the session or prepared transaction that holds a lock, given the lock's columns in pg_locks. A session is
@@ -164,10 +164,10 @@ begin
 end
 $$;
 
--- Returns the number of ready jobs that run before a job: `ahead` counts the jobs in front of it in its lane or fair queue, and `higher`
--- the jobs with higher priority in its queue. A job with higher priority counts only if it may start, and only if its type is served by a
--- worker that also serves the given job. Each count is limited to `most` + 1. `held` is the number of the queue's jobs that such workers
--- hold, and held_since the earliest claim time of these jobs.
+-- Returns the number of ready jobs that run before a job. `ahead` counts the jobs in front of the job in its lane or fair queue. `higher`
+-- counts the jobs with higher priority in its queue. A job with higher priority counts only if it may start, and only if its type is
+-- served by a worker that also serves the given job. Each count is limited to `most` + 1. `held` is the number of the queue's jobs that
+-- such workers hold, and held_since is their earliest claim time.
 create function queue.why_ahead(
   queue text, stored text, priority integer, lane bigint, seq bigint, line bigint, most integer,
   out ahead bigint, out higher bigint, out held bigint, out held_since timestamptz
@@ -509,7 +509,7 @@ end
 $$;
 
 -- Returns the causes with their ranks, lowest first, and a description of the job (null: the job does not exist). The last cause of a
--- ready job is always `nothing`, which means that nothing prevents the job from running. It is valid only if it is the only cause.
+-- ready job is always `nothing`, which means that nothing prevents the job from running. This cause is valid only on its own.
 create function queue.why_causes(id bigint) returns table (rank float8, kind text, facts jsonb, job jsonb)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -696,7 +696,7 @@ end
 $$;
 
 -- Returns the transactions and replication slots that have prevented vacuum from removing dead rows for longer than `span`, or null if
--- there are none. Slots, and transactions whose start time is hidden, are returned if their age exceeds 100,000 transactions.
+-- there are none. For slots, and for transactions with a hidden start time, the limit is an age of 100,000 transactions.
 create function queue.why_snapshots(span interval) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp

@@ -73,26 +73,26 @@ create function queue.paired_lane(lane bigint) returns bigint
 -- Lanes, each a combination of queue, job type and priority. Producers that create the same lane concurrently may each write an identical
 -- row, and readers use any of these rows.
 --
--- A row of an unused lane is first marked as leaving, and deleted later by leave_lanes, pass_lanes and forget_lanes. A leaving row is
--- hidden from producers, so an enqueue into the lane writes a new row. The leaving row is deleted once no transaction can still see it
--- unmarked, and either a new row exists or the lane has no jobs. Leaving adds no cost to an enqueue, and no session waits.
+-- A row older than the history retention is deleted in steps. leave_lanes marks the row as leaving, which hides the row from producers.
+-- The next enqueue into the lane then writes a new row. Once every transaction sees the mark (pass_lanes), the row is deleted if the lane
+-- has a new row (replaced_lanes) or no jobs (forget_lanes). These steps add no cost to an enqueue and block no session.
 create table queue.lane (
   lane      bigint   not null,
   queue     text     not null,
   job_type  text     not null,                               -- stored name, see queue.stored_type
   priority  smallint not null,
-  solo      boolean  not null,                               -- quarantined jobs, suspected of crashing their process and claimed one at a time
-  lined     boolean  not null default false,                 -- jobs are queued by fairness key and claimed in turn, see 16_lines.sql
+  solo      boolean  not null,                               -- whether the lane is a quarantine lane, for jobs that crashed a process (recover.sql)
+  lined     boolean  not null default false,                 -- whether the lane is a fair lane, whose jobs are queued by fairness key (16_lines.sql)
   born      xid8     not null default pg_current_xact_id(),  -- transaction that wrote the row; workers load lanes newer than their last query
   -- Whether an enqueue into the lane has to check the queue's capacity; null if the lane is leaving. True for every lane of a queue with
   -- a capacity. An unnecessary true only costs the check. The enqueue reads the lane's row anyway, whereas a capacity check on every
   -- enqueue would add 10 % to its cost.
   has_capacity  boolean  default false,
-  since    timestamptz not null default now(),  -- time of first use; if leaving, time of last use
-  leaving  xid8,                                -- transaction from which on the row is hidden from producers; null: not leaving
+  since    timestamptz not null default now(),  -- insertion time; if leaving, time of the mark or of the last scan that found jobs
+  leaving  xid8,                                -- transaction that marked the row as leaving; null: not leaving
   passed   xid8,                                -- transaction id newer than all transactions that may see the row unmarked
-  above    bigint,                              -- once those transactions have ended, no invisible job of the lane has a higher id
-  walked   bigint   not null default 0,         -- no job up to this id is in the lane
+  above    bigint,                              -- upper bound of the ids of jobs enqueued with the row; null until known
+  walked   bigint   not null default 0,         -- scan position: the lane has no jobs with ids up to this value
   constraint lane_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint lane_is_seen_or_leaving check ((leaving is null) = (has_capacity is not null)),
   constraint lane_queue_is_a_name check (queue.is_name(queue)),
@@ -126,8 +126,8 @@ create table queue.job (
   constraint job_pkey primary key (id)
 ) partition by range (id);
 
--- Jobs ready to be claimed. The table is small, because a claim deletes the entries. seq is the position in the lane. Every entry gets a
--- new position, so positions only increase. Only entries of a fair lane have a line, which is the hash of the job's fairness key.
+-- Jobs ready to be claimed. The table is small, because a claim deletes the entries. seq is the position in the lane. A new entry usually
+-- gets the highest position so far. A released job's position is its id. Entries of fair lanes have a line (hash of the fairness key).
 create table queue.ready (
   lane      bigint   not null,
   seq       bigint   not null,
@@ -207,8 +207,8 @@ create table queue.done (
   finished_at  timestamptz not null,
   ran_ms       integer     not null,
   attempts     smallint    not null,
-  cancelled    boolean     not null default false,  -- finished without completing (cancelled or expired)
-  expired      boolean     not null default false,  -- finished because no attempt started in time
+  cancelled    boolean     not null default false,  -- whether the job finished without completing (cancelled or expired)
+  expired      boolean     not null default false,  -- whether the job finished because no attempt started in time
   output       jsonb,
   constraint done_finished_at_in_range check (finished_at >= '1970-01-01+00' and finished_at < '10000-01-01+00'),
   constraint done_pkey primary key (id),
@@ -227,7 +227,7 @@ create table queue.done_many (
   constraint done_many_spans_its_ids check (first_id = ids[1] and last_id = ids[cardinality(ids)]),
   constraint done_many_is_close_together check (first_id >> 33 = last_id >> 33)
 ) partition by range (first_id);
-alter table queue.done_many alter ids set storage external;  -- compression costs the settle more than the bytes saved
+alter table queue.done_many alter ids set storage external;  -- a settle would spend more time on compression than the smaller size saves
 create index done_many_by_id on queue.done_many (first_id, last_id);
 
 -- Dead letters, which are not retried automatically. An operator requeues or discards them.
@@ -283,7 +283,7 @@ create table queue.secret (
   one    boolean  not null default true,
   wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- channel that wakes idle workers
   over   text     not null default 'over_' || replace(gen_random_uuid()::text, '-', ''),  -- channel for job-finished notifications
-  marks  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- see queue.capacity_mark
+  marks  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- secret for advisory lock numbers, see queue.capacity_mark
   constraint secret_pkey primary key (one),
   constraint secret_is_one check (one)
 );
@@ -315,8 +315,8 @@ end
 $$;
 
 -- Wakes idle workers that serve the queue. Sends nothing if no worker is idle, because NOTIFY serializes commits. Must be the
--- transaction's last statement. A worker whose idle row is not visible yet finds the job without a notification: it waits until the
--- producer's transaction has ended, and then takes a new snapshot.
+-- transaction's last statement. A worker whose idle row is not visible yet needs no notification: the worker waits until the producer's
+-- transaction has ended, and then queries for jobs with a new snapshot.
 create function queue.wake(queue text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -328,8 +328,8 @@ begin
 end
 $$;
 
--- Type of the argument that passes the calling role's name to a SECURITY DEFINER entry point. The entry point cannot determine this role
--- itself, so the argument's default computes the name with the caller's rights. Once any producer is restricted to a list of queues, only
+-- Type of the argument that passes the calling role's name to a SECURITY DEFINER entry point. Within the entry point, current_user is the
+-- owner, so the argument's default computes the name with the caller's rights. Once any producer is restricted to a list of queues, only
 -- the caller's own name is valid (roles/some_queues.sql). Until then the value is null and costs nothing.
 create domain queue.caller as name;
 create function queue.called_by() returns name

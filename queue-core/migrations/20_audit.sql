@@ -1,6 +1,6 @@
 -- Audit log. Each row records that a role applied an operation to a number of jobs. Programs report their operations through
 -- record_operation, and the dashboard reports all of its operations. The log keeps the last 10,000 operations. Only the functions in this
--- file write the log, so role and time are reliable. The actor is whatever name the program reports.
+-- file write the log, so role and time are reliable. The actor is a name that the program reports, and is not verified.
 
 create sequence queue.audit_seq;
 create function queue.next_audit_id() returns bigint

@@ -57,7 +57,7 @@ begin atomic
     limit 1), '{}');
 end;
 
--- Returns the first thousand steps of an existing job, without outputs, in the order in which they finished.
+-- Returns the first thousand steps of an existing job, without outputs, ordered by finish time.
 create function queue.steps(job bigint)
   returns table (name text, attempt smallint, at timestamptz, ran_ms integer, until timestamptz)
   language sql stable
@@ -73,7 +73,7 @@ end;
 -- Signals: named messages to one job, sent in the sender's transaction. A durable job receives its signals in the order of arrival.
 --
 --   signal            written by a sender (queue.signal); deleted by the attempt that journals the signal as a step (receive.sql), or with
---                     the job, as steps are
+--                     the job, like a step
 --   signal_hint       written with a signal, and with a job that is parked (park_held.sql); consumed by any worker (wake_parked)
 --   parked -> ready   jobs with a hint, if a signal for which they are waiting has arrived (wake_parked)
 --
@@ -277,8 +277,8 @@ end;
 -- parent. Unreceived signals are kept. Returns the rejected jobs. SECURITY DEFINER entry point, see 11_doors.sql, because a worker has no
 -- privilege to write payloads. Safe: fenced like a verdict, under locks on the leases that are taken in the order of their tokens. A worker
 -- that has lost its lease changes nothing, and a repeated call is rejected. A transaction that journals, receives or spawns holds a lock on
--- the lease until its commit. The next statement's snapshot is newer, so it finds all rows to delete. Requires read committed. A job with a
--- pending cancellation is cancelled instead, and releases its ordering key.
+-- the lease until its commit. The next statement has a newer snapshot, and finds all rows to delete. Requires read committed. A job with
+-- a pending cancellation is cancelled instead, and releases its ordering key.
 create function queue.restart(tokens uuid[], jobs bigint[], attempts integer[], stored text[], payloads text[])
   returns table (token uuid, id bigint)
   language plpgsql volatile security definer

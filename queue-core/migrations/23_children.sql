@@ -1,4 +1,4 @@
--- Children: jobs that a durable job spawns and whose outcome it awaits.
+-- Children: jobs that a durable job spawns and waits for.
 --
 --   child     written with the child's enqueue, under the parent's lease (spawn); gets the child's outcome once (consume_end_hints);
 --             deleted after the parent, by housekeeping (prune_children)
@@ -6,12 +6,12 @@
 --             (consume_end_hints)
 --
 -- The child's row in job names the parent (`system`). A claim reads this row anyway, so the worker that ends a job knows whether another
--- job is waiting for the end, and jobs without a parent have no additional cost. A transaction that ends jobs only inserts a hint, and
--- does not wait for locks on rows of the waiting jobs. `child` keeps the outcome, because a finished child may be deleted before its
--- parent checks.
+-- job is waiting for the end. Jobs without a parent have no additional cost. A transaction that ends jobs only inserts a hint, and does
+-- not wait for locks on rows of the waiting jobs. `child` keeps the outcome, because a finished child may be deleted before its parent
+-- checks.
 --
--- No wake-up is lost, as with signals. The end and the hint commit together, and a consumer checks in the statement after it took a hint.
--- A rare concurrent operation can cause an end without a hint, which housekeeping finds.
+-- No wake-up is lost, as with signals. The end and the hint commit together, and a consumer of the hint checks in its next statement. In
+-- rare concurrent cases, a job ends without a hint. Housekeeping finds such jobs.
 
 create table queue.child (
   parent    bigint       not null,
@@ -323,8 +323,8 @@ begin
 end
 $$;
 
--- Resets the outcomes of the children that have not completed. An operator who requeues dead parents may have requeued their children
--- before. Must be called in the transaction that requeues the parents.
+-- Resets the outcomes of the children that have not completed, because an operator may have requeued these children before their parents.
+-- Must be called in the transaction that requeues the parents.
 create function queue.reset_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -382,9 +382,9 @@ begin
 end
 $$;
 
--- Returns the first thousand children of an existing job, in the order of their ids. state is null for an unfinished child. `now` is the
--- current state of the first hundred unfinished children, and null for deleted children and all other children. SECURITY DEFINER, because
--- readers query jobs only through entry points.
+-- Returns the first thousand children of an existing job, in the order of their ids. state is null for an unfinished child. For the first
+-- hundred unfinished children, `now` is the current state. `now` is null for deleted children and all other children. SECURITY DEFINER,
+-- because readers query jobs only through entry points.
 create function queue.children(job bigint) returns table (name text, id bigint, state text, now text)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp

@@ -13,8 +13,8 @@
 --
 -- A restarted parent may reuse a map's name while parts of the earlier run are still ending. `born` identifies the run of a part or hint.
 --
--- A map is finished once `need` is zero. `need` starts at one while the map is open. Each part adds one, and the last batch removes the
--- initial one. No wake-up is lost, as with signals: a count that reaches zero commits together with a hint for the parent.
+-- A map is finished once `need` is zero. `need` starts at one, and each part adds one. Closing the map subtracts the initial one. No
+-- wake-up is lost, as with signals: a count that reaches zero commits together with a hint for the parent.
 
 create table queue.gather (
   parent     bigint       not null,
@@ -29,7 +29,7 @@ create table queue.gather (
   most       integer,                          -- maximum number of parts running concurrently; null: unlimited
   room       bigint,                           -- number of further parts that may run now
   waits      boolean      not null default false,  -- whether parts wait until the map is opened (open_gather)
-  looked     integer      not null default 0,  -- next chunk that housekeeping checks
+  looked     integer      not null default 0,  -- number of the next batch that housekeeping checks
   constraint gather_pkey primary key (parent, name),
   constraint gather_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) with (fillfactor = 50);
@@ -47,7 +47,7 @@ create table queue.gather_part (
   id      bigint   not null,
   parent  bigint   not null,
   born    bigint   not null,  -- run of the map
-  nr      bigint   not null,  -- position, starting at 0
+  nr      bigint   not null,  -- position in the map, starting at 0
   name    text     not null,
   held    boolean  not null,  -- whether the part is parked until other parts have ended
   constraint gather_part_pkey primary key (id)
@@ -62,7 +62,7 @@ create table queue.gather_hint (
   completed  bigint  not null,
   dead       bigint  not null,
   cancelled  bigint  not null,
-  freed      bigint  not null,  -- number of ended parts that were not parked, whose places are free again
+  freed      bigint  not null,  -- number of ended parts that were not parked, and therefore counted as running
   constraint gather_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
@@ -277,8 +277,8 @@ begin
     from taken t
     group by t.parent, t.born, t.name
   )
-  -- A hint whose counts are all zero only starts parts. If the parts are locked, the hint is written again, so it does not count as
-  -- consumed.
+  -- A hint whose counts are all zero only starts parts. Such a hint does not count as consumed, because the hint is written again if the
+  -- parts are locked.
   select count(*) filter (where t.completed + t.dead + t.cancelled + t.freed > 0), min(t.seq), array(select s.one from summed s), 0
   into hints, lowest, sums, moved
   from taken t;
@@ -327,10 +327,10 @@ begin
 end
 $$;
 
--- Maintenance of maps: deletion with their jobs, recounts of stalled maps, and display. Regular operation does not call these functions.
+-- Maintenance of maps: deletion with their jobs, recounts of stalled maps, and display.
 
--- Deletes the map records of `parents`. Parts continue without a parent. Parked parts are started first, because no other
--- function starts them later. Parked parts of a map that is not open yet are cancelled, because their parent never starts.
+-- Deletes the map records of `parents`. The parts continue without a parent. Parked parts are made ready first, because no other function
+-- does so later. If the map is not open yet, its parked parts are cancelled instead, because their parent never starts.
 create function queue.forget_gathers(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -9,8 +9,8 @@
 --                                               cannot be filled (dead), by any worker (release_nodes)
 --
 -- A node's row in job names the flow (`system`). A claim reads this row anyway, so the worker that ends a job knows whether other jobs
--- wait for it. Jobs outside of flows have no additional cost. The remaining sources are not counted, so jobs that end concurrently write
--- hints without waiting for each other.
+-- are waiting for the end. Jobs outside of flows have no additional cost. The remaining sources are not counted, so jobs that end
+-- concurrently write hints without waiting for each other.
 --
 -- No release is lost: the edges of a waiting node are deleted only under the lock on its entry in parked. The next statement checks
 -- whether any edge is left, and its snapshot is newer than the commit of the previous lock holder. A session that does not get the lock
@@ -59,12 +59,12 @@ create function queue.edge_effect(on_dead boolean, if_dead text, state text) ret
     else 'cancel'
   end;
 
--- Returns the placeholder for a node's output in a payload, with the same spacing as in jsonb's text.
+-- Returns the placeholder for a node's output in a payload, formatted as in the text of a jsonb value.
 create function queue.place_of(name text) returns text
   language sql immutable strict parallel safe
   return pg_catalog.jsonb_build_object('$of', name)::pg_catalog.text;
 
--- Raises an error that rejects a flow. `name` is the invalid node, and `why` the reason.
+-- Raises an error that rejects a flow. `name` is the invalid node. `why` is the reason.
 create function queue.reject_node(name text, why text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -572,10 +572,10 @@ begin
 end
 $$;
 
--- Returns up to ten thousand nodes of a flow, in enqueue order. `flow` may be the id of any job of the flow. `after` contains the names
--- of the nodes whose end a node waits for, on_dead the names of the nodes whose death it waits for, and `waits` the names of the nodes
--- with a remaining edge to the node. If the job was deleted, state is the last recorded state. For a node with many jobs, `jobs` is the
--- number of its jobs, and `over` is the number of jobs counted as finished.
+-- Returns up to ten thousand nodes of a flow, in enqueue order. `flow` may be the id of any job of the flow. `after` and on_dead contain
+-- the names of the nodes whose end or death a node waits for. `waits` contains the names of the nodes with a remaining edge to the node.
+-- If the job was deleted, state is the last recorded state. For a node with many jobs, `jobs` is the number of its jobs, and `over` is
+-- the number of jobs counted as finished.
 create function queue.nodes(flow bigint, most integer default 10000)
   returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[], jobs bigint, over bigint)
   language sql stable security definer
@@ -623,8 +623,8 @@ $$;
 
 -- Flows enqueued from any language. The nodes are JSON objects, and are checked, enqueued and linked in the caller's transaction.
 
--- Returns the nodes that a node of enqueue_flow waits for. on_dead means that the node waits for the source's death, and gives that the
--- node uses the source's output.
+-- Returns the nodes that a node of enqueue_flow waits for. on_dead shows whether the node waits for the source's death. gives shows
+-- whether the node uses the source's output.
 create function queue.node_dependencies(node jsonb) returns table (source text, on_dead boolean, gives boolean)
   language sql immutable parallel safe
 begin atomic
@@ -726,8 +726,8 @@ $$;
 --
 -- A placeholder {"$of": "NAME"} in the payload also makes the node wait for NAME, and becomes {"$of": "NAME", "was": OUTPUT}. A node may
 -- have "jobs", an array of payloads, instead of "payload". The node then stands for one job per payload, each with the node's type and
--- options. At most "in_flight" of these jobs run concurrently. The node completes once all jobs have finished, and its output is the
--- counts of their outcomes.
+-- options. At most "in_flight" jobs run concurrently. The node completes once all jobs have finished, and its output contains the number
+-- of jobs by outcome.
 create function queue.enqueue_flow(name text, nodes jsonb) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -2,8 +2,8 @@
 -- any time: one call does the work, and the other calls return immediately. If a lock is not available within lock_timeout, the call ends
 -- and the next call retries. The partitions belong to the store's owner, regardless of the calling role.
 
--- History retentions of job types that differ from the store's default. Workers write them at startup from the job types' options. For a
--- retention shorter than the default, pruning has processed all jobs with ids below pruned_to.
+-- History retentions of job types, if they differ from the store's default. Workers write them at startup from the job types' options.
+-- For a retention shorter than the default, pruning has processed all jobs with ids below pruned_to.
 create table queue.retention (
   job_type   text      not null,
   history    interval  not null,

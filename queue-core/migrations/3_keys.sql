@@ -21,8 +21,8 @@ create function queue.key_id(queue text, key text) returns bigint
 -- Rows that serve as locks: 1024 for each of the purposes keys, lanes and counts. The rows replace advisory locks, which any role that
 -- may connect can take, and can observe in pg_locks.
 --
--- Two keys with the same stripe wait for each other. Two transactions that lock several keys each may deadlock, as with identical keys.
--- The server then cancels one of them.
+-- Enqueues with different keys of the same stripe wait for each other. Two transactions that each lock several keys may deadlock. The
+-- server then cancels one of the transactions.
 create table queue.stripe (
   purpose  text     not null,
   stripe   integer  not null,
@@ -110,9 +110,9 @@ $$;
 -- another session.
 create sequence queue.key_seq;
 
--- Returns the next number of key_seq, which becomes the position of a job within its ordering key or the position of a hint. This is a
--- function because Citus does not allow a shard's column default to reference a sequence. A function in the default is evaluated where
--- the row is written.
+-- Returns the next number of key_seq, which becomes the position of a job within its ordering key or the position of a hint. Column
+-- defaults call this function, because Citus does not allow the default of a shard's column to reference a sequence. The function is
+-- evaluated on the node that writes the row.
 create function queue.next_key() returns bigint
   language sql volatile
   return pg_catalog.nextval('queue.key_seq'::regclass);
@@ -217,8 +217,8 @@ end
 $$;
 
 -- Moves the first blocked job of each key in `keys` to ready or scheduled, if the key has no head. queue.unblock calls the function after
--- consuming the keys' hints. Returns the number of jobs moved, the delay until the first of the moved scheduled jobs is due, the lanes of
--- the moved jobs, and the number of hints kept for jobs locked by other sessions.
+-- consuming the keys' hints. Returns the number of jobs moved, the delay until the first newly scheduled job is due, the lanes of the
+-- moved jobs, and the number of hints kept for jobs locked by other sessions.
 create function queue.move_heads(
   keys bigint[], afters bigint[], out moved integer, out wait_ms double precision, out lanes bigint[], out kept integer
 )
@@ -324,9 +324,9 @@ $$;
 -- Consumes up to `most` rows of key_hint from position `floor` on. For each hinted key without a head, the key's first job becomes ready,
 -- or scheduled if it is not due yet.
 --
--- Returns the number of consumed hints (hints kept for locked jobs count only if `most` were found), the lowest hint, the number of jobs
--- moved, and whether to call again immediately. `wait_ms` is the delay until the first scheduled job is due. Never waits: if another
--- session has locked a job, the job's hint is kept.
+-- Returns the number of consumed hints, the lowest hint, the number of jobs moved, and whether to call again immediately. `wait_ms` is
+-- the delay until the first scheduled job is due. Never waits: if another session has locked a job, the job's hint is kept. Kept hints
+-- count as consumed only if `most` hints were found.
 --
 -- Requires read committed, because the second statement must see everything committed before the end of the first statement.
 --
@@ -391,8 +391,8 @@ begin
     end loop;
   end if;
   more := hints >= unblock.most and moved > 0;
-  -- If `most` hints were found, further hints may exist. Kept hints then also count, so that the caller does not wait for the next poll a
-  -- second later.
+  -- If `most` hints were found, further hints may exist. The number then includes kept hints, so that the caller does not wait a second
+  -- for the next poll.
   hints := case when hints < unblock.most then greatest(hints - kept, 0) else hints end;
   perform queue.wake(q.queue)
   from (

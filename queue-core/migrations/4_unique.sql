@@ -3,7 +3,7 @@
 --   unique_key  written by an enqueue with a key (queue.enqueue_with), read by the next enqueue with the same key,
 --               deleted by any worker once the job no longer holds the key (forget_keys)
 
--- The last job that took each uniqueness key. The job's current state determines whether it still holds the key.
+-- The last job that took each uniqueness key. The current state of this job determines whether the job still holds the key.
 create table queue.unique_key (
   hash   uuid         not null,               -- see queue.unique_hash
   id     bigint       not null,

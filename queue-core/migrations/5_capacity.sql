@@ -12,7 +12,7 @@ create table queue.capacity (
   counted   bigint  not null default 0,
   since     bigint  not null default 0,
   tickets   bigint  not null default 0,
-  beside    bigint  not null default 0,  -- numbers of beside_seq above this one belong to jobs of counts that did not update the row
+  beside    bigint  not null default 0,  -- last number of beside_seq at this count; higher numbers stand for jobs whose count did not update the row
   constraint capacity_pkey primary key (queue),
   constraint capacity_queue_is_a_name check (queue.is_name(queue)),
   constraint capacity_is_not_negative check (capacity >= 0),
@@ -20,13 +20,13 @@ create table queue.capacity (
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Ticket numbers, shared by all queues with a capacity. A sequence is not transactional, so a number is consumed even if its transaction
--- rolls back. The statement after this one draws the first number, because last_value of an unused sequence is the next number, which
--- would be one ticket too many.
+-- rolls back. The next statement draws the first number, because last_value of an unused sequence is a number that has not been drawn.
+-- That number would be one ticket too many.
 create sequence queue.ticket_seq;
 select nextval('queue.ticket_seq');
 
--- Numbers drawn by a producer that counts the waiting jobs but finds the queue's row of capacity locked, one number for each enqueued
--- job. A transaction with an old snapshot detects these jobs by their numbers.
+-- Numbers drawn for jobs whose producer could not store its count of the waiting jobs, because another session had locked the queue's row
+-- of capacity. A transaction with an old snapshot does not see these jobs, and counts the numbers instead.
 create sequence queue.beside_seq;
 select nextval('queue.beside_seq');
 
@@ -59,8 +59,8 @@ end
 $$;
 
 -- Sets a queue's capacity, or removes the capacity if `capacity` is null. Waiting jobs stay. An enqueue in a transaction that began
--- before this call may not see the new capacity yet. The function waits, up to lock_timeout, for transactions that have created a lane of
--- the queue, so that every lane of the queue is marked with has_capacity.
+-- before this call may not see the new capacity yet. Waits up to lock_timeout for transactions that have created a lane of the queue, so
+-- that every lane is marked with has_capacity.
 create function queue.set_capacity(queue text, capacity bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -87,7 +87,7 @@ $$;
 -- Returns the key of an advisory lock that announces a producer's uncommitted jobs. A transaction that holds the shared lock (key, n) has
 -- at most n jobs in the queue that no other session can see yet. A transaction that is waiting to count the queue's jobs may still be
 -- rejected, and has already announced all of its jobs. The waiting transaction therefore holds a second lock with m + 2^31, where m is
--- the number that it had announced before.
+-- the number announced before.
 --
 -- Any role can take advisory locks, so the key is derived from the secret, the transaction id and n. A key is valid only for one
 -- transaction and one n. Therefore no role can forge announcements, or compute a key before the lock is held.
@@ -139,9 +139,9 @@ begin
 end
 $$;
 
--- Returns the number of jobs that other transactions have announced for the queue. For a transaction that is still waiting to count the
--- queue's jobs, includes only the jobs announced before. Jobs of finished transactions are visible to the next snapshot. Jobs of a
--- transaction that ends concurrently may be counted twice.
+-- Returns the number of jobs that other transactions have announced for the queue. A transaction that is still waiting to count the
+-- queue's jobs contributes only the jobs of its earlier enqueues. Jobs of finished transactions are visible to the next snapshot. Jobs of
+-- a transaction that ends concurrently may be counted twice.
 create function queue.announced_jobs(queue text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -212,9 +212,9 @@ begin
 end
 $$;
 
--- Returns an upper bound for the number of jobs in a queue, computed from a possibly outdated row of capacity. The bound is the sum of
--- the jobs counted by the last count, the tickets drawn since, and the jobs of counts that did not update the row. The bound includes the
--- tickets of rolled back transactions.
+-- Returns an upper bound for the number of jobs in a queue, computed from a possibly outdated row of capacity. The bound is the result of
+-- the last count, plus the tickets drawn since, plus the jobs of later counts that did not update the row. The bound includes the tickets
+-- of rolled back transactions.
 create function queue.jobs_since(tally queue.capacity, drawn bigint) returns bigint
   language sql volatile
   return tally.counted + greatest(least(drawn, tally.tickets) - tally.since, 0) + (select s.last_value from queue.beside_seq s) - tally.beside;
@@ -223,7 +223,7 @@ create function queue.jobs_since(tally queue.capacity, drawn bigint) returns big
 -- jobs that are already written.
 --
 -- Far below the capacity, a producer announces its jobs and draws tickets for them. If no ticket is left, the producer counts the waiting
--- jobs, and is rejected immediately if there are too many. Otherwise the producer announces its jobs and counts under a lock: first the
+-- jobs, and is rejected immediately if the queue is full. Otherwise the producer announces its jobs and counts under a lock: first the
 -- jobs announced by other producers, then the waiting jobs. A producer waits at most 80 ms for other transactions, and cannot deadlock.
 -- If the end of other transactions might free capacity, the producer counts repeatedly before it is rejected.
 --

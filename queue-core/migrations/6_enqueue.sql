@@ -1,6 +1,6 @@
 -- Enqueue entry point for every language: queue.enqueue(job_type, payload, options). The options are fields of a jsonb object, which the
--- functions in this file read and check. queue.insert_job enqueues plain jobs, queue.insert_in_line jobs with an ordering key, and
--- queue.insert_unkeyed jobs with only a fairness key.
+-- functions in this file read and check. queue.insert_in_line enqueues jobs with an ordering key, and queue.insert_unkeyed other jobs
+-- with a fairness key or attributes. queue.insert_job enqueues all other jobs.
 --
 --   type_options   written by workers at startup (publish_types), read by enqueues that omit one of the options in the table
 
@@ -237,7 +237,7 @@ begin
 end
 $$;
 
--- Returns whether the value is valid job metadata.
+-- Returns whether the value is valid job metadata: a JSON object within the size limit.
 create function queue.is_meta(meta jsonb) returns boolean
   language sql immutable parallel safe
   return pg_catalog.jsonb_typeof(meta) = 'object' and pg_catalog.octet_length(meta::text) <= queue.meta_limit();

@@ -147,7 +147,7 @@ begin atomic
     from queue.blocked b
     where b.key = j.key and b.id = entry_of.id
     union all
-    -- Quarantined jobs that were released. Their position in the quarantine lane is their id.
+    -- Released jobs of a quarantine lane, whose position in that lane is their id.
     select 'ready', r.lane, r.seq, null, r.attempts, r.crashes, null, null, null, null
     from (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
     cross join lateral (
@@ -161,8 +161,8 @@ begin atomic
   where j.id = entry_of.id;
 end;
 
--- Returns a running job's current attempt in one row, or no row if the job is not running. Reads every lease. Each batch of claimed jobs
--- has one lease.
+-- Returns a running job's current attempt in one row, or no row if the job is not running. Reads all leases. A lease contains one batch
+-- of claimed jobs.
 create function queue.attempt_of(id bigint)
   returns table (attempts smallint, crashes smallint, worker uuid, cancelling boolean)
   language sql stable
@@ -206,8 +206,7 @@ begin
 end
 $$;
 
--- Status of jobs, for clients in any language. status queries a job once, and wait polls until the job has finished. Both functions only
--- read. Clients need only status, wait, queue.enqueue and queue.cancel (docs/ANY_LANGUAGE.md).
+-- Clients in any language need only status, wait, queue.enqueue and queue.cancel (docs/ANY_LANGUAGE.md).
 
 -- Returns the state and result of one job, for the job's producer. Returns no row if the job is missing: unknown, not committed yet,
 -- pruned, or completed without a record. error is the error of the last attempt, or null if the job is completed. fraction and stage are

@@ -1,9 +1,9 @@
 -- Operations on waiting, running and finished jobs, for operators and programs in any language. Each operation is one set-based function
--- over ids (.._all). An operation returns the ids of the changed jobs, and skips a job in a state that does not permit the operation.
+-- over ids (.._all). An operation returns the ids of the changed jobs, and skips jobs whose state does not permit the operation.
 -- Operations by name, and operations on a single job, are at the end of the file.
 --
 --   cancel_waiting_all   ready | scheduled | blocked | parked -> done (cancelled); the ordering key continues without the job
---   cancel_running_all   marks the job in its lease: the worker tells the handler to stop, and the job ends with the attempt
+--   cancel_running_all   marks the job in its lease: the worker asks the handler to stop, and the job ends with the attempt
 --   reschedule_all       ready | scheduled -> scheduled, at the given time
 --   run_now_all          scheduled | parked -> ready
 --   set_priority_all     ready | scheduled -> the same table, in the lane of the given priority
@@ -204,9 +204,9 @@ end;
 
 -- Marks the running jobs among `ids` for cancellation in their leases. Workers check the marks when notified, and about once a second.
 --
--- While another session has locked one of the leases, the function marks no job and retries. A settle locks a lease briefly, an open
--- transaction for longer. After half a second, the jobs of locked leases are skipped. A job that has been settled in between is no longer
--- in the lease.
+-- While another session has locked one of the leases, the function marks no job and retries. A settle locks a lease only briefly, but an
+-- open transaction may lock a lease for longer. After half a second, the jobs of locked leases are skipped. A job that has been settled
+-- in between is no longer in the lease.
 create function queue.cancel_running_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -789,8 +789,8 @@ begin
 end
 $$;
 
--- Cancels one job. Returns 'cancelled' if the job was waiting, and 'cancelling' if it is running. The worker of a running job then tells
--- its handler to stop.
+-- Cancels one job. Returns 'cancelled' if the job was waiting, and 'cancelling' if it is running. The worker of a running job then asks
+-- the handler to stop.
 create function queue.cancel(id bigint) returns text
   language sql volatile
 begin atomic

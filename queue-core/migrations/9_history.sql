@@ -5,17 +5,17 @@ create function queue.version_of(stored text) returns smallint
   language sql immutable strict parallel safe
   return coalesce(nullif(pg_catalog.split_part(stored, '@', 2), '')::smallint, 1::smallint);
 
--- Returns the newest ready jobs in `lanes` (null: all lanes) with ids below `before` and not below `lowest`. Returns at least `most`
--- jobs, from which the caller chooses. Jobs with ids below `horizon` were not read. If `horizon` is null, no further jobs exist. If at
--- least `enough` of the store's newest jobs are ready, only these jobs are read.
+-- Returns the newest ready jobs in `lanes` (null: all lanes) with ids below `before` and not below `lowest`. The result may contain more
+-- than `most` jobs, from which the caller chooses. Jobs with ids below `horizon` were not read. If `horizon` is null, no further jobs
+-- exist. If at least `enough` of the store's newest jobs are ready, only these jobs are read.
 --
 -- Ready jobs are not indexed by id, because the index would add a cost to every plain job. A small table is read completely. In a large
 -- table, the position of nearly every job is its id, so the store's newest jobs are looked up by their ids. If too few of them are ready,
--- the newest job of each lane is read, and further jobs only from the lanes with the newest jobs. At most 2,000 entries of a lane are
--- skipped.
+-- the newest job of each lane is read. Further jobs are read only from the lanes with the newest jobs. At most 2,000 entries of a lane
+-- are skipped.
 --
--- Jobs whose position differs from their id, such as all jobs of fair lanes, have an index by id. Quarantined jobs may have their ids as
--- positions in a quarantine lane.
+-- Jobs whose position differs from their id, such as all jobs of fair lanes, have an index by id. Quarantine lanes are read separately,
+-- because the position of a quarantined job may also be its id.
 create function queue.newest_ready(lanes bigint[], before bigint, lowest bigint, most integer, enough integer)
   returns table (horizon bigint, id bigint, attempts smallint, crashes smallint)
   language plpgsql stable
@@ -86,7 +86,7 @@ begin
     ) e
     where k.place <= wide
   ), skipped as materialized (
-    -- Lowest positions read in the lanes in which too many entries had to be skipped.
+    -- Lowest position read in each lane in which too many entries had to be skipped.
     select (select r.seq from queue.ready r where r.lane = t.lane and r.seq < newest_ready.before order by r.seq desc offset 1999 limit 1) as seq
     from tops t
     where t.seq is null

@@ -44,7 +44,7 @@ begin
   end loop;
 end
 $$;
--- Restores privileges that were explicitly revoked from the owner.
+-- Restores privileges that were revoked from the owner.
 grant all on schema "queue_schema" to "queue_role";
 grant all on all tables in schema "queue_schema" to "queue_role";
 grant all on all sequences in schema "queue_schema" to "queue_role";

@@ -9,7 +9,7 @@ begin
     create role "queue_role" nologin;
   end if;
 exception when duplicate_object then
-  null;  -- created by another session meanwhile
+  null;  -- another session has created the role
 end
 $$;
 revoke all on all tables in schema "queue_schema" from "queue_role";

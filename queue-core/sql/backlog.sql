@@ -1,4 +1,4 @@
--- Returns a queue's number of ready jobs and its longest wait. See queue.backlog.
+-- Returns the number of ready jobs in a queue, and the wait of the first ready job. See queue.backlog.
 -- $1 queue  $2 maximum number of ready jobs counted
 -- Safe: read-only.
 select b.ready, b.partial, b.since, b.waited_ms

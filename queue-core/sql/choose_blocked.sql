@@ -1,9 +1,9 @@
--- Selects the next blocked jobs that match a filter, after the given position. Changes nothing, because the operation on the jobs is
--- fenced separately. The jobs are sorted by key and position, so repeated calls read each entry once.
--- $1 queue or null  $2 job types or null  $3 enqueued below this id  $4 minimum age in seconds  $5 maximum age in seconds
+-- Selects the next blocked jobs that match a filter, after the given position. The jobs are sorted by key and position, so repeated calls
+-- read each entry once.
+-- $1 queue or null  $2 job types or null  $3 exclusive upper bound of the ids  $4 minimum age in seconds  $5 maximum age in seconds
 -- $6 text in the error of the last failed attempt  $7 required metadata  $8 maximum number of jobs
 -- $9 key and $10 seq after which to continue
--- Safe: read-only.
+-- Safe: read-only. The operation on the jobs is fenced separately.
 select b.key, b.seq, b.id
 from queue.blocked b
 where (b.key, b.seq) > ($9, $10) and b.id < $3

@@ -1,9 +1,8 @@
--- Selects the next dead letters that match a filter, after the given id. Changes nothing, because the operation on the jobs is fenced
--- separately.
--- $1 queue or null  $2 job types or null  $3 enqueued below this id
+-- Selects the next dead letters that match a filter, after the given id.
+-- $1 queue or null  $2 job types or null  $3 exclusive upper bound of the ids
 -- $4 minimum and $5 maximum time since death in seconds
 -- $6 text in the last error  $7 required metadata  $8 maximum number of jobs  $9 id after which to continue
--- Safe: read-only.
+-- Safe: read-only. The operation on the jobs is fenced separately.
 select d.id
 from queue.dead d
 where d.id > $9 and d.id < $3

@@ -1,7 +1,7 @@
--- Selects the next ready jobs that match a filter, after the given position. Changes nothing, because the operation on the jobs is fenced
--- separately. The jobs are sorted by lane and position, so repeated calls read each entry once.
--- $1 to $8 as in choose_blocked.sql  $9 lane and $10 seq after which to continue  $11 skip jobs with this priority, or null
--- Safe: read-only.
+-- Selects the next ready jobs that match a filter, after the given position. The jobs are sorted by lane and position, so repeated calls
+-- read each entry once.
+-- $1 to $8 as in choose_blocked.sql  $9 lane and $10 seq after which to continue  $11 priority of the jobs to skip, or null
+-- Safe: read-only. The operation on the jobs is fenced separately.
 with chosen as materialized (
   select distinct l.lane
   from queue.lane l

@@ -1,5 +1,5 @@
--- Finds jobs that need attention: quarantined jobs whose processes crashed, and dead letters that block their ordering key. Returns one
--- row per job, up to twenty per kind of finding.
+-- Finds jobs that need attention: quarantined jobs, which have crashed a process, and dead letters that block their ordering key. Returns
+-- one row per job, up to twenty per kind of finding.
 -- $1 number of dead letters to check, newest first
 -- Safe: read-only.
 (select 'suspect' as kind, format('job %s has crashed %s processes, and waits to be retried apart from other jobs', r.id, r.crashes) as says,

@@ -1,5 +1,5 @@
--- Finds limits without a free permit whose first ready job has waited too long. For limits by key, finds individual keys. See
--- queue.full_limits.
+-- Finds limits without a free permit whose first ready job has waited too long. For a limit by key, returns the keys without a free
+-- permit. See queue.full_limits.
 -- $1 maximum wait in ms  $2 maximum number of rows
 -- Safe: read-only.
 select f.name, f.line, f.key, f.used, f.concurrency, f.waiting, f.partial, f.first_ms

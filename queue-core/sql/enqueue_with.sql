@@ -1,6 +1,6 @@
 -- nothing -> ready | scheduled | blocked: enqueues one job, in the caller's transaction. Enqueues nothing if another job holds the
 -- uniqueness key. Returns the job's id and the outcome.
--- $1 job type  $2 payload as JSON text  $3 options as JSON text  $4 whether the commit may return before it is on disk
+-- $1 job type  $2 payload as JSON text  $3 options as JSON text  $4 whether the commit may return before it is durable
 -- Safe: queue.enqueue_with writes in one transaction, and a rollback removes all rows and frees the keys. $4 is true only outside a
 -- transaction, so the setting ends with this statement.
 with relaxed as materialized (

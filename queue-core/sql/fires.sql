@@ -1,4 +1,4 @@
--- Returns the outcomes of the last $2 ticks of the schedule $1, newest first.
+-- Returns the last $2 ticks of the schedule $1 with their outcomes, newest first.
 -- $1 name  $2 maximum number of ticks
 -- Safe: read-only.
 select f.tick, f.fired_at, f.job, f.outcome, f.error

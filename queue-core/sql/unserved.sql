@@ -22,7 +22,7 @@ with chosen as materialized (
 )
 select c.queue, queue.type_of(c.job_type) as job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or k.partial as partial,
   queue.version_of(c.job_type) as version
--- Sorted like the result, so jobs are counted only for the rows that are returned.
+-- The rows are sorted like the result, so jobs are counted only for the returned rows.
 from (select c.queue, c.job_type, c.lanes from chosen c order by c.queue, c.job_type) c
 cross join share s
 cross join lateral (
@@ -34,7 +34,7 @@ cross join lateral (
     select
     from pg_catalog.unnest(c.lanes) u (lane)
     left join floors p on p.lane = u.lane
-    -- Scans from the back, because there are dead index entries at the front.
+    -- The index is read from the end, because dead entries accumulate at the front.
     cross join lateral (select from queue.ready r where r.lane = u.lane and r.seq >= coalesce(p.seq, 0) order by r.seq desc limit s.jobs + 1) one
     limit s.jobs + 1
   ) seen

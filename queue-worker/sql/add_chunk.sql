@@ -1,5 +1,5 @@
--- Adds a map batch, whose jobs this transaction has enqueued. Returns false if the batch already exists, or null if the call was
--- rejected.
+-- Adds a batch to a map. This transaction has enqueued the batch's jobs. Returns false if the batch already exists, or null if the call
+-- was rejected.
 -- $1 token  $2 parent  $3 step  $4 batch number  $5 index of the first part  $6 ids
 -- $7 maximum number of parts that run at a time, or null
 -- Safe: accepted only while the token $1 identifies a lease that contains the parent. The lease stays locked until the caller commits. If

@@ -8,7 +8,7 @@ select case
     from queue.lane l
     cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq limit 1) r
     where l.job_type = any ($1::text[]) and ($2::text[] is null or l.queue = any ($2))
-      -- Jobs of paused lanes wait until the lanes are resumed. A later poll finds those jobs.
+      -- Jobs of paused lanes are found by a poll after the lanes are resumed.
       and not exists (select from queue.paused p where p.queue in ('*', l.queue) and p.job_type in ('*', l.job_type))
   ) then 1
   when exists (select from (select s.run_at from queue.scheduled s order by s.run_at limit 1) s where s.run_at <= pg_catalog.clock_timestamp())

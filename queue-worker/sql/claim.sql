@@ -5,7 +5,7 @@
 -- $7 maximum payload size in bytes; larger payloads are read separately (unread_payloads.sql)  $8 lanes in which each job has a separate
 -- lease
 -- $9 first id and $10 end of the id range whose jobs this statement reads, so that the executor opens only the partitions of the range;
--- the other claimed jobs are read separately
+-- claimed jobs outside the range are read separately
 -- The lanes $8 contain transactional jobs. A transactional job locks its lease until its commit is durable, and in a shared lease the
 -- lock would block the other jobs. The token of a separate lease consists of the first half of $1 and the job id.
 -- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job. A worker whose heartbeat

@@ -1,10 +1,10 @@
 -- progress -> nothing: deletes the progress of the jobs in $1 that completed, expired, were cancelled or were deleted. Returns the number
 -- of deleted rows.
 -- $1 ids
--- Safe: deletes only rows that are unchanged since their job was found to be finished. If an operator has requeued the job meanwhile, the
--- new attempt's progress has another time and stays. Locked rows are skipped and deleted the next time. Otherwise progress reports would
--- wait while this statement waits for a lock. Each state is a scalar subquery, because the planner may evaluate `exists` with a scan of
--- the whole table.
+-- Safe: deletes only rows that are unchanged since their job was found to be finished. If an operator has requeued the job since then,
+-- the new attempt's progress has another time and stays. Locked rows are skipped and deleted the next time, because progress reports
+-- would wait for a statement that waits for a lock. Each state is a scalar subquery, because the planner may evaluate `exists` with a
+-- scan of the whole table.
 with seen as materialized (
   select p.id, p.updated_at, coalesce(
     (select true from queue.done d where d.id = u.id limit 1),

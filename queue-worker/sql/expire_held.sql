@@ -1,9 +1,9 @@
 -- lease -> done (expired) | done (cancelled) | ready: ends or releases leased jobs whose handler has not started and will not start.
--- Returns one row per job, which contains whether the job expired. The value is null for a rejected job.
+-- Returns one row per job, with true if the job expired, false if not, and null if the job was rejected.
 -- $1 tokens  $2 ids
 -- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. The database's clock decides
--- whether a job has expired. A job that has not expired is released without charging its attempt. The place of a released job is its id.
--- A job whose cancellation was requested is cancelled. An ended job frees its ordering key.
+-- whether a job has expired. A job that has not expired is released without counting its attempt. The position of a released job is its
+-- id. A job whose cancellation was requested is cancelled. An ended job frees its ordering key.
 with input as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[]) v (token, id)

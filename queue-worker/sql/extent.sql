@@ -1,5 +1,5 @@
 -- Returns the number of blocks of the table ready, and the numbers of its live and dead rows from the statistics. Also returns the lowest
--- place that could have been assigned ten seconds plus $2 ms ago, or null if the heartbeat of the worker $1 has expired.
+-- position that could have been assigned ten seconds plus $2 ms ago, or null if the heartbeat of the worker $1 has expired.
 -- $1 worker  $2 milliseconds
 -- Safe: read-only. In a distributed store (Citus), ready contains no rows because its shards contain them, so all numbers are zero.
 select pg_relation_size(r.oid) / current_setting('block_size')::bigint as blocks,

@@ -1,9 +1,9 @@
--- lease -> ready | done (cancelled): releases all jobs of the leases $1 without charging the attempt, after the response to a claim was
+-- lease -> ready | done (cancelled): releases all jobs of the leases $1 without counting the attempt, after the response to a claim was
 -- lost.
 -- $1 tokens
--- Safe: only the worker that chose a token knows the token, and the worker releases only leases under which no job has started. The place
--- of a released job is its id, which no other job uses, so the job keeps its position by age. A rescan below the floor finds the job
--- within about a second.
+-- Safe: only the worker that chose a token knows the token, and the worker releases only leases under which no job has started. The
+-- position of a released job is its id, which is unique, so the job is sorted by age. A scan below the floor finds the job within about a
+-- second.
 with held as materialized (
   delete from queue.lease
   where token = any ($1)

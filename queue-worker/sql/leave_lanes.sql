@@ -1,5 +1,5 @@
--- lane -> lane (leaving): marks up to $2 lane rows for deletion that were last used more than $1 seconds ago. Returns the number of
--- marked rows. Later enqueues into these lanes insert a new row.
+-- lane -> lane (leaving): marks for deletion up to $2 lane rows that were inserted more than $1 seconds ago. Returns the number of marked
+-- rows. Later enqueues into these lanes insert a new row.
 -- $1 retention in seconds  $2 maximum number of rows
 -- Safe: nothing is deleted yet, and only producers ignore a marked row. A row whose transaction id is not assigned yet was restored from
 -- another cluster, and is marked again.

@@ -1,10 +1,10 @@
 -- ready -> ready (in fair queues): moves up to $3 jobs of each lane in $1, starting at the lane's floor $2, into the lane's fair queues.
--- The moved jobs were retried, became due, were unblocked, or were enqueued without a fair key. Returns one row per lane from which jobs
--- were moved: the lane, the lowest place of a moved job before the move, and the number of moved jobs.
+-- The moved jobs were retried, became due, were unblocked, or were enqueued without a fairness key. Returns one row per lane from which
+-- jobs were moved: the lane, the lowest previous position of a moved job, and the number of moved jobs.
 -- $1 lanes  $2 floors  $3 maximum number of jobs per lane
--- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so a job is moved at most once. Each job gets a new place at the
--- end of its fair queue, and keeps its attempts and crashes. Runs with synchronous_commit=off: a move lost in a crash leaves the jobs in
--- their old places.
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so a job is moved at most once. Each job gets a new position at
+-- the end of its fair queue, and keeps its attempts and crashes. Runs with synchronous_commit=off: a move lost in a crash leaves the jobs
+-- in their old positions.
 with held as materialized (
   select p.at
   from unnest($1::bigint[], $2::bigint[]) l (lane, floor)

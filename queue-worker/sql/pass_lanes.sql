@@ -1,9 +1,9 @@
 -- lane (leaving) -> lane (leaving): advances lane rows that are marked for deletion. A row that was marked by a transaction in $1 gets
--- the id of the current transaction, because no snapshot sees the row unmarked. A row with such an id gets the highest job id once all
--- running transactions are newer than the row's transaction id. All jobs that were enqueued with the row are then visible.
+-- the id of the current transaction (`passed`), because no snapshot sees the row unmarked. Once all running transactions are newer than
+-- `passed`, the row gets the highest job id (`above`). All jobs that were enqueued with the row are then visible.
 -- $1 transactions, from unseen_lanes.sql  $2 maximum number of rows
--- Safe: rows are locked and checked again. No job that was enqueued with the row has a higher id than the recorded job id, because all
--- relevant transactions have ended.
+-- Safe: rows are locked and checked again. No job that was enqueued with the row has an id above the recorded one, because all
+-- transactions that used the row have ended.
 update queue.lane l
 set passed = coalesce(l.passed, pg_current_xact_id()),
   above = case when l.passed is not null then coalesce((select j.id from queue.job j order by j.id desc limit 1), 0) end

@@ -1,8 +1,8 @@
 -- scheduled | parked -> ready: promotes up to $1 due jobs per state, by the database's clock. Returns the queues of the promoted jobs,
 -- with the number of promoted jobs per queue.
 -- $1 maximum number of jobs per state
--- Safe: rows are locked with SKIP LOCKED and deleted in one statement. Each job gets a new place in its lane, so that no job falls below
--- a floor.
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement. Each job gets a new position in its lane, so that no job falls
+-- below a floor.
 with due as materialized (
   delete from queue.scheduled
   where ctid = any (array(

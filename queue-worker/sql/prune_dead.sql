@@ -2,7 +2,7 @@
 -- dead letters.
 -- $1 retention in seconds  $2 maximum number of jobs
 -- Safe: only a job whose dead row is deleted here loses its payload. A job that is being requeued or discarded is skipped. A deleted dead
--- letter that blocks its ordering key frees the key, because operators can no longer decide about the job.
+-- letter frees the ordering key that it blocks, because no operator can requeue the job later.
 with deleted as materialized (
   delete from queue.dead
   where id = any (array(

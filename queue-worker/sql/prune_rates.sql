@@ -1,4 +1,4 @@
--- rate -> nothing: deletes start times outside every window of their limit.
--- Safe: deletes only times older than the limit's longest window plus a second. Claims do not count such times.
+-- rate -> nothing: deletes start times that are older than their limit's longest window.
+-- Safe: claims do not count such times. The statement adds a second to the window.
 delete from queue.rate r
 where r.at_ms < queue.clock_ms() - 1000 - coalesce((select max(b.period_ms) from queue.bound b where b.gate = r.gate), 0)

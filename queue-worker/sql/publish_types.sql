@@ -1,6 +1,6 @@
 -- type_options: sets the enqueue defaults of the job types $1. Types with the general defaults have no row. Writes only changes.
 -- $1 job types  $2 default queues  $3 priorities  $4 maximum numbers of attempts  $5 times until expiry in seconds, or null
--- Safe: if workers of two releases disagree, the last worker to start wins. Types are locked in the order of their names.
+-- Safe: if workers of two releases disagree, the settings of the worker that started last apply. Types are locked in name order.
 with input as materialized (
   select s.job_type, s.queue, s.priority, s.max_attempts, s.expires * interval '1 second' as expires,
     (s.queue, s.priority, s.max_attempts) = ('default', 100, 20) and s.expires is null as ordinary

@@ -1,7 +1,7 @@
 -- lane (leaving) -> nothing: deletes up to $1 marked rows whose lane has a new row in use. Returns the number of deleted rows.
 -- $1 maximum number of rows
--- Safe: transactions that enqueued with a deleted row have ended, and later transactions see the new row. The new row cannot be deleted
--- meanwhile, because its deletion would have to wait for the end of the current transaction.
+-- Safe: transactions that enqueued with a deleted row have ended, and later transactions see the new row. The new row stays during the
+-- statement, because its deletion has to wait for the end of the current transaction.
 with deleted as (
   delete from queue.lane
   where ctid = any (array(

@@ -1,5 +1,5 @@
--- worker -> nothing: deletes a worker that shuts down gracefully. Other workers recover its remaining leases as if its heartbeat had
--- expired.
+-- worker -> nothing: deletes a worker that shuts down gracefully. Other workers recover the remaining leases, as they do after an expired
+-- heartbeat.
 -- $1 worker
 with woken as (
   delete from queue.idle

@@ -1,4 +1,4 @@
--- idle: requests notifications from producers. The worker must commit this statement before it last queries for jobs and goes to sleep.
+-- idle: requests notifications from producers. The worker must commit this statement before its last query for jobs.
 -- $1 worker  $2 queues, or '*' for any
 insert into queue.idle (queue, worker)
 select q, $1

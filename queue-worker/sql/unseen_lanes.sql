@@ -1,7 +1,7 @@
 -- Returns the transactions that marked lane rows for deletion, once no snapshot sees these rows unmarked.
 -- Safe: read-only. The backend_xmin of a session shows whether its snapshot is older than the end of the marking transaction, and every
 -- role may read backend_xmin. Transactions of sessions with an older snapshot have lower ids than the transaction that runs
--- pass_lanes.sql. That transaction must not have an id yet.
+-- pass_lanes.sql, provided that the latter has no id yet.
 select distinct l.leaving::text as leaving
 from queue.lane l
 where l.leaving is not null and l.passed is null

@@ -1,5 +1,5 @@
--- Returns up to $2 lanes that hold jobs, ordered by id, after the lane $1. Skips from lane to lane, so the cost depends only on the
--- number of lanes found, not on the number of jobs or empty lanes.
+-- Returns up to $2 lanes that hold jobs, ordered by id, after the lane $1. Jumps from lane to lane in the index, so the cost depends only
+-- on the number of lanes found.
 -- $1 lane after which to start  $2 maximum number of lanes
 with recursive found as (
   (select r.lane from queue.ready r where r.lane > $1 order by r.lane, r.seq limit 1)

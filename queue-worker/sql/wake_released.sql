@@ -1,4 +1,4 @@
--- Notifies sleeping workers that serve the queues of the lanes $1, after jobs were released to these lanes. The places of the released
+-- Notifies sleeping workers that serve the queues of the lanes $1, after jobs were released to these lanes. The positions of the released
 -- jobs are their ids, which are below the workers' floors.
 -- $1 lanes
 select queue.wake(k.queue)

@@ -1,5 +1,4 @@
--- idle -> nothing: withdraws a worker's request for notifications. A worker that has jobs polls, so producers need not notify that
--- worker.
+-- idle -> nothing: withdraws a worker's request for notifications. A worker with jobs polls, so producers need not notify it.
 -- $1 worker
 delete from queue.idle
 where worker = $1
