@@ -5,7 +5,7 @@
 
 use std::{any::type_name, cmp::Ordering, time::Duration};
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 use serde_path_to_error::{Path, Segment};
 
@@ -77,8 +77,8 @@ impl<T> Upgraded<T> for Result<T, &'static str> {
 pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayload<'_>, by: impl FnOnce(Old) -> R) -> Result<T, Failure> {
     let (version, newest) = (old.version(), T::OPTIONS.version);
     let read: Old = serde_json::from_str(old.text()).map_err(|error| {
-        if error.classify() != Category::Data {
-            return Failure::terminal(format!("the payload of version {version} is not valid JSON: {}", describe_syntax_error(&error)));
+        if let Some(why) = describe_syntax_error(old.text(), &error) {
+            return Failure::terminal(format!("the payload of version {version} is not valid JSON: {why}"));
         }
         let (old_type, fault) = (type_name::<Old>(), describe_mismatch::<Old>(old.text(), &error));
         Failure::terminal(format!(
@@ -102,8 +102,8 @@ pub(crate) const WOULD_FAIL_AGAIN: &str = "a requeue would fail again";
 pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: &Backoff) -> Result<T, Failure> {
     serde_json::from_str(payload).map_err(|error| {
         let rust_type = type_name::<T>();
-        if error.classify() != Category::Data {
-            return Failure::terminal(format!("the payload for `{rust_type}` is not valid JSON: {}", describe_syntax_error(&error)));
+        if let Some(why) = describe_syntax_error(payload, &error) {
+            return Failure::terminal(format!("the payload for `{rust_type}` is not valid JSON: {why}"));
         }
         let fault = describe_mismatch::<T>(payload, &error);
         Failure::retry_in(
@@ -113,17 +113,23 @@ pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: 
     })
 }
 
-/// Describes a JSON syntax error by its cause and position, and names a remedy.
-fn describe_syntax_error(error: &serde_json::Error) -> String {
+/// Describes a JSON syntax error by its cause and position, and names a remedy. Returns `None` if the payload is valid JSON that does not
+/// fit the type. `serde_json` also reports a syntax error for another value in place of an enum, so the payload is then parsed again.
+fn describe_syntax_error(payload: &str, error: &serde_json::Error) -> Option<String> {
+    if error.classify() == Category::Data {
+        return None;
+    }
     let (text, line, column) = (error.to_string(), error.line(), error.column());
     let (why, remedy) = if text.starts_with("number out of range") {
         ("a number exceeds 64 bits", " with a string instead of the number")
     } else if text.starts_with("recursion limit exceeded") {
         ("arrays and objects are nested too deeply", " with the inner part encoded as a string")
+    } else if serde_json::from_str::<IgnoredAny>(payload).is_ok() {
+        return None;
     } else {
         ("invalid JSON", "")
     };
-    format!("{why} (line {line}, column {column}); enqueue it again{remedy} and discard this job: {WOULD_FAIL_AGAIN}")
+    Some(format!("{why} (line {line}, column {column}); enqueue it again{remedy} and discard this job: {WOULD_FAIL_AGAIN}"))
 }
 
 /// Returns the retry delay: the backoff of the type, but at least [`DEPLOY_BACKOFF`].
@@ -206,6 +212,9 @@ fn sanitize_message(message: &str) -> String {
     }
     if message.starts_with("data did not match any variant of untagged enum ") {
         return "no variant of an untagged enum matches".to_owned();
+    }
+    if message == "expected value" {
+        return "not a variant of an enum".to_owned();
     }
     "refused by its `Deserialize`".to_owned()
 }
@@ -291,6 +300,9 @@ mod tests {
             (r#"{"subject": 5}"#, "invalid type: integer, expected a string at `$.subject`"),
             (r#"{"subject": "s", "kind": "hunter2"}"#, "unknown variant, expected `plain` or `dated` at `$.kind`"),
             (r#"{"subject": "s", "kind": {"dated": {"day": 1.5}}}"#, "invalid type: floating point, expected u8 at `$.kind.dated.day`"),
+            (r#"{"subject": "s", "kind": 7}"#, "not a variant of an enum at `$.kind`"),
+            (r#"{"subject": "s", "kind": {}}"#, "not a variant of an enum at `$.kind`"),
+            (r#"{"subject": "s", "kind": {"dated": {"day": 1}, "hunter2": 1}}"#, "not a variant of an enum at `$.kind`"),
             (r#"{"subject": "s", "kind": {"dated": {}}}"#, "missing field `day` at `$.kind.dated`"),
             (r#"{"subject": "s", "tags": {"é b": null}}"#, "invalid type: null, expected a boolean at `$.tags[\"é b\"]`"),
             (r#"{"subject": "s", "subject": "t"}"#, "duplicate field `subject` at `$"),

@@ -85,14 +85,19 @@ async fn the_fix_is_none_for_a_sleep_and_a_deployment_or_discard_for_a_payload_t
         sqlx::query_scalar("select queue.enqueue('do', $1::jsonb)").bind(payload).fetch_one(&db.pool).await.unwrap()
     };
     let unfit = by_sql("{\"act\": 7}").await;
-    let deep = by_sql(&format!("{{\"act\": {}{}}}", "[".repeat(200), "]".repeat(200))).await;
+    let nested = (0..100).fold("{\"Ok\": \"\"}".to_owned(), |act, _| format!("{{\"First\": [{act}, {{\"Ok\": \"\"}}]}}"));
+    let unreadable = by_sql(&format!("{{\"act\": {nested}}}")).await;
     db.run_while(super::worker(&db).register::<Sleeper>(), async {
         for (job, state, kind, expected) in [
             (sleeper, JobState::Scheduled, CauseKind::Scheduled, None),
-            (unfit, JobState::Scheduled, CauseKind::Scheduled, Some("deploy a release that reads its payload, then `queue-worker run-now ID`")),
-            (deep, JobState::Dead, CauseKind::Dead, Some("queue-worker discard ID")),
+            (
+                unfit,
+                JobState::Scheduled,
+                CauseKind::Scheduled,
+                Some("deploy a release that reads its payload, then `queue-worker run-now ID`"),
+            ),
+            (unreadable, JobState::Dead, CauseKind::Dead, Some("queue-worker discard ID")),
         ] {
-            tokio::time::sleep(Duration::from_secs(3)).await; eprintln!("DEBUG {:?} {:#?}", db.state(job).await, ask(&db, job).await);
             db.until(job, state).await;
             let cause = first(&db, job, kind).await;
             assert_eq!(cause.fix, expected.map(|text| text.replace("ID", &job.to_string())), "{cause:?}");
