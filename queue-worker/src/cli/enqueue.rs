@@ -9,8 +9,14 @@ use queue_core::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    audit::AuditedTransaction, json_arg::parse_json, name_check::{check_queue, check_type_of_new_job}, open::open_store, print, problem::Problem,
-    settings::Settings, values::OutputArgs,
+    audit::AuditedTransaction,
+    json_arg::parse_json,
+    name_check::{check_queue, check_type_of_new_job},
+    open::open_store,
+    print,
+    problem::Problem,
+    settings::Settings,
+    values::OutputArgs,
 };
 
 pub(super) const MANUAL: &str = "\

@@ -83,7 +83,8 @@ fn page(name: &str) -> String {
 #[test]
 fn the_page_of_settings_has_the_options_keys_and_defaults_of_the_parser() {
     let page = page("SETTINGS.md");
-    let rows: Vec<Vec<&str>> = page.lines().filter(|line| line.starts_with("| `")).map(|line| line.split('|').map(str::trim).collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        page.lines().filter(|line| line.starts_with("| `")).map(|line| line.split('|').map(str::trim).collect()).collect();
     let plain = |text: &str| text.replace(['`', ' '], "");
     let all = Args::command();
     let of = |path: &[&str]| path.iter().fold(&all, |command, name| command.find_subcommand(name).unwrap_or_else(|| panic!("{name}")));
@@ -111,7 +112,9 @@ fn the_page_of_settings_has_the_options_keys_and_defaults_of_the_parser() {
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         let in_help = help.split_once("efault: ").map(|(_, rest)| rest.split([')', ';', ',']).next().unwrap_or(rest));
         let in_help = in_help.map(|text| text.split(". ").next().unwrap_or(text).trim_end_matches('.'));
-        if let Some(in_help) = in_help && !plain(default).starts_with(&plain(in_help)) {
+        if let Some(in_help) = in_help
+            && !plain(default).starts_with(&plain(in_help))
+        {
             faults.push(format!("{variable}: the default is `{default}` on the page and `{in_help}` in the help"));
         }
     }

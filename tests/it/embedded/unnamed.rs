@@ -22,7 +22,10 @@ fn a_worker_on_an_embedded_server_reports_it_unless_configured() {
         let warning = find_line("only programs on this machine can see");
         assert_eq!(warning.is_some(), warns, "{arguments:?}");
         if let Some(warning) = warning {
-            assert!(["WARN", place, "url=\"postgresql://", "schema=\"queue\"", "set DATABASE_URL"].iter().all(|part| warning.contains(part)), "{warning}");
+            assert!(
+                ["WARN", place, "url=\"postgresql://", "schema=\"queue\"", "set DATABASE_URL"].iter().all(|part| warning.contains(part)),
+                "{warning}"
+            );
         }
         worker.signal("TERM");
         assert_eq!(worker.wait(), Some(0));
