@@ -55,6 +55,7 @@ mod reference;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
+use futures_util::future::LocalBoxFuture;
 use queue_core::registry::Registry;
 use sqlx::PgPool;
 use tracing_subscriber::EnvFilter;
@@ -161,18 +162,24 @@ pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErr
     }
 }
 
-/// Calls the function of a `state = ..` argument of `main!`, and adds the returned state to the worker.
+/// Calls the function of a `state = ..` argument of `main!`, and adds the returned state to the worker. The type of the future does not
+/// depend on the function, so a function with a wrong signature is one compile error.
 ///
 /// # Errors
-/// Returns the error of `setup`.
+/// The future returns the error of `setup`.
 #[doc(hidden)]
-pub async fn with_state<T, E>(worker: Worker, setup: impl AsyncFnOnce(PgPool) -> Result<T, E>) -> Result<Worker, BoxError>
+pub fn with_state<T, E>(
+    worker: Worker,
+    setup: impl AsyncFnOnce(PgPool) -> Result<T, E> + 'static,
+) -> LocalBoxFuture<'static, Result<Worker, BoxError>>
 where
     T: Send + Sync + 'static,
     E: Into<BoxError>,
 {
-    let state = setup(worker.pool().clone()).await.map_err(Into::into)?;
-    Ok(worker.state(state))
+    Box::pin(async move {
+        let state = setup(worker.pool().clone()).await.map_err(Into::into)?;
+        Ok(worker.state(state))
+    })
 }
 
 /// Runs the command line like [`main()`]. `prepare` configures the worker before its start, for example by adding state.

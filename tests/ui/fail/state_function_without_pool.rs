@@ -1,0 +1,11 @@
+//! A state function that does not take the pool gives one error.
+
+use queue_core as _;
+
+struct Mailer;
+
+async fn mailer() -> Result<Mailer, std::io::Error> {
+    Ok(Mailer)
+}
+
+queue_worker::main!(; state = mailer);
