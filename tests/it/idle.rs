@@ -293,9 +293,9 @@ mod a_worker_becomes_idle_beside {
 }
 
 /// The mixes are seeded by the test names, so that each run tests the same fifty mixes. The first twelve contain nearly every pair of
-/// features.
+/// features; `cargo deep` runs all but the first four.
 mod a_worker_becomes_idle_with_any_features {
-    tests!(mix []: m00 m01 m02 m03 m04 m05 m06 m07 m08 m09 m10 m11);
-    tests!(mix [#[ignore = "deep"]]: m12 m13 m14 m15 m16 m17 m18 m19 m20 m21 m22 m23 m24 m25 m26 m27 m28 m29 m30);
+    tests!(mix []: m00 m01 m02 m03);
+    tests!(mix [#[ignore = "deep"]]: m04 m05 m06 m07 m08 m09 m10 m11 m12 m13 m14 m15 m16 m17 m18 m19 m20 m21 m22 m23 m24 m25 m26 m27 m28 m29 m30);
     tests!(mix [#[ignore = "deep"]]: m31 m32 m33 m34 m35 m36 m37 m38 m39 m40 m41 m42 m43 m44 m45 m46 m47 m48 m49);
 }

@@ -282,7 +282,10 @@ async fn schedule(world: &World) -> Result<()> {
 async fn views(world: &World) -> Result<()> {
     let id = idle(world).await?;
     ensure!(rows(world, "select * from queue.list(queue => 'idle', most => 5) where id is not null", &[]).await? == 5);
-    ensure!(rows(world, "select * from queue.find($1::bigint)", &[&id]).await? == 1);
+    ensure!(rows(world, "select * from queue.reader_list(in_queue => 'idle', most => 5) where id is not null", &[]).await? == 5);
+    for find in ["select * from queue.find($1::bigint)", "select * from queue.reader_find($1::bigint)"] {
+        ensure!(rows(world, find, &[&id]).await? == 1);
+    }
     ensure!(rows(world, "select * from queue.counts() where queue = 'idle'", &[]).await? > 0);
     ensure!(rows(world, "select * from queue.oldest() where queue = 'idle'", &[]).await? == 1);
     let ready: i64 = value(world, "select ready from queue.backlog('idle')", &[]).await?;
