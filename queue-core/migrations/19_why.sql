@@ -274,7 +274,8 @@ begin
   return jsonb_strip_nulls(jsonb_build_object(
     'head', head.id::text, 'head_state', head.state, 'head_queue', head.queue, 'head_type', head.job_type, 'head_run_at', head.run_at,
     'head_attempts', head.attempts, 'head_max_attempts', head.max_attempts, 'head_error', head.error, 'head_finished_at', head.finished_at,
-    'head_worker', head.worker, 'head_cancelling', head.cancelling, 'between', least(n, why_behind.most), 'partial', n > why_behind.most));
+    'head_sleep', queue.why_asleep(head.id, head.run_at) ->> 'sleep', 'head_worker', head.worker, 'head_cancelling', head.cancelling,
+    'between', least(n, why_behind.most), 'partial', n > why_behind.most));
 end
 $$;
 
@@ -576,7 +577,7 @@ begin
     select case when late then 40 else 5 end::float8, case when late then 'due' else 'parked' end,
       jsonb_build_object('run_at', p.run_at, 'since', p.since, 'signals', p.names) || coalesce((
         select jsonb_build_object('mapped',
-          jsonb_agg(format('%s of %s of `%s` are over', g.completed + g.dead + g.cancelled, g.total, g.name) order by g.name))
+          jsonb_agg(format('%s of %s of `%s` have finished', g.completed + g.dead + g.cancelled, g.total, g.name) order by g.name))
         from queue.gather g
         where g.parent = why_causes.id and queue.join_name(g.name) = any (p.names)
         having count(*) > 0), '{}') || coalesce(queue.why_joined(p.id, p.names), '{}') || coalesce((
@@ -761,8 +762,10 @@ create function queue.why_text(kind text, facts jsonb, job jsonb) returns text
 as $$
 declare
   who  text := (
-    select string_agg(coalesce(format('session %s (%s)', s ->> 'pid', coalesce(nullif(s ->> 'application', ''), s ->> 'role')),
-      format('prepared transaction %L', s ->> 'prepared'), format('replication slot %L', s ->> 'slot')), ', ')
+    select string_agg(case
+      when s ? 'prepared' then format('prepared transaction %L', s ->> 'prepared')
+      when s ? 'slot' then format('replication slot %L', s ->> 'slot')
+      else format('session %s (%s)', s ->> 'pid', coalesce(nullif(s ->> 'application', ''), s ->> 'role')) end, ', ')
     from jsonb_array_elements(facts -> 'sessions') s
   );
   name text := coalesce(facts ->> 'name', 'a deleted worker');
@@ -779,8 +782,8 @@ begin
     when 'cancelling' then format('%s has it, and its handler was notified', name)
     when 'silent_worker' then format('%s has it and is silent: another worker recovers it', name)
     when 'lease_locked' then format('%s has its lease locked', who)
-    when 'scheduled' then coalesce(
-      format('it sleeps until %s (%s)', facts ->> 'run_at', to_jsonb(facts ->> 'sleep')), format('it is due at %s', facts ->> 'run_at'))
+    when 'scheduled' then
+      format(case when facts ? 'sleep' then 'it sleeps until %s (%s)' else 'it is due at %s' end, facts ->> 'run_at', facts ->> 'sleep')
     when 'parked' then format('it waits for %s%s', coalesce((
         select string_agg(format('the node %s (job %s, %s)', to_jsonb(p ->> 'name'), p ->> 'id', coalesce(p ->> 'state', 'gone')), ' and ')
         from jsonb_array_elements(facts -> 'parents') p
@@ -801,7 +804,7 @@ begin
     when 'key_free' then 'its ordering key is free, and is about to continue'
     when 'past_expiry' then 'its deadline to start has passed: it is about to expire'
     when 'no_worker' then 'no worker is alive'
-    when 'unserved' then 'no living worker serves it'
+    when 'unserved' then 'no live worker serves it'
     when 'paused' then format('%s is paused by %s', coalesce('type ' || (facts ->> 'job_type'), 'queue ' || (facts ->> 'queue'), 'everything'),
       facts ->> 'by')
     when 'limit_unknown' then format('limit %s waits until all workers know it', facts ->> 'limit')

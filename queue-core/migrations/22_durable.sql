@@ -45,14 +45,16 @@ begin
 end
 $$;
 
--- Returns the fact `sleep`, the name of the sleep that ends when the scheduled job is due, or no fact if the job does not sleep.
+-- Returns the fact `sleep`, the name of the sleep that ends when the scheduled job is due, or no fact if the job does not sleep. A job is due
+-- as late after the end of its sleep as its suspension took. Timeouts of waits are journaled like sleeps, but do not schedule a job.
 create function queue.why_asleep(job bigint, run_at timestamptz) returns jsonb
   language sql stable
 begin atomic
   select coalesce((
     select jsonb_build_object('sleep', s.name)
     from queue.step s
-    where s.id = why_asleep.job and s.until > now() and s.until < why_asleep.run_at + interval '1 s'
+    where s.id = why_asleep.job and s.name not like '% (timeout)'
+      and s.until > why_asleep.run_at - interval '10 s' and s.until < why_asleep.run_at + interval '1 s'
     order by s.until desc
     limit 1), '{}');
 end;

@@ -146,7 +146,7 @@ pub mod runner {
         context::{
             Backend, ChildEntry, ChildStatus, ChunkEntry, CloseEntry, CommitResult, Fence, JournaledStep, LentTransaction, LogEntry,
             MapProgress, OwnedTransaction, ReceiveResult, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry,
-            StopRequest, WriteResult,
+            StopRequest, WOULD_FAIL_AGAIN, WriteResult,
         },
         define::{
             Dependents, DueTicks, Ending, HistoryOutcome, OrderingKey, RestartPayload, SettlePath, Timing, stored_type, type_and_version,

@@ -6,7 +6,7 @@
 use std::{any::type_name, cmp::Ordering, time::Duration};
 
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::error::Category;
+use serde_json::{Value, error::Category};
 use serde_path_to_error::{Path, Segment};
 
 use super::Context;
@@ -25,7 +25,7 @@ pub(super) fn decode_payload<T: JobType>(payload: &str, cx: &Context) -> Result<
         return decode_clear(payload, cx.version(), cx.attempt());
     }
     match cx.with_seal_scope(|scope| open(payload, scope)) {
-        // The job was enqueued before the type was sealed, or by SQL.
+        // The payload is not encrypted: the job was enqueued from SQL, or before its type had the option `seal`.
         Ok(None) => decode_clear(payload, cx.version(), cx.attempt()),
         Ok(Some(clear)) => decode_clear(&clear, cx.version(), cx.attempt()),
         Err(OpenError::Unavailable(why)) => {
@@ -45,7 +45,11 @@ fn decode_clear<T: JobType>(payload: &str, version: u16, attempt: u32) -> Result
         Ordering::Equal => decode(payload, attempt, backoff).map(T::from_serde),
         Ordering::Less => T::upgrade(OldPayload::new(version, payload)),
         Ordering::Greater => {
-            let why = format!("the payload has version {version}, but this release supports `{}` up to version {newest}", T::OPTIONS.name);
+            let why = format!(
+                "the payload has version {version}, but this release supports `{}` up to version {newest}; deploy a newer release, or requeue this \
+                 job afterwards",
+                T::OPTIONS.name
+            );
             Err(Failure::retry_in(retry_delay(attempt, backoff), why))
         }
     }
@@ -82,21 +86,18 @@ pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayloa
         }
         let (old_type, fault) = (type_name::<Old>(), describe_mismatch::<Old>(old.text(), &error));
         Failure::terminal(format!(
-            "the payload of version {version} does not fit `{old_type}`, the type it is upgraded from: {fault}; {DEPLOY} that reads it, then requeue this job"
+            "the payload of version {version} does not fit `{old_type}`, the type it is upgraded from: {fault}; deploy a release that reads it, then requeue this job"
         ))
     })?;
     by(read).into_result().map_err(|why| {
         Failure::terminal(format!(
-            "the payload of version {version} cannot be upgraded to version {newest}: {why}; {DEPLOY} that can, then requeue this job"
+            "the payload of version {version} cannot be upgraded to version {newest}: {why}; deploy a release that can, then requeue this job"
         ))
     })
 }
 
-/// Part of the error of a payload that another release may be able to read.
-pub(crate) const DEPLOY: &str = "deploy a release";
-
-/// Part of the error of a payload that no release can read.
-pub(crate) const WOULD_FAIL_AGAIN: &str = "a requeue would fail again";
+/// Part of the error of a payload that cannot be read in this form.
+pub const WOULD_FAIL_AGAIN: &str = "a requeue would fail again";
 
 /// Decodes the payload. A payload that does not fit the type fails the attempt, and the job is retried after a backoff.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: &Backoff) -> Result<T, Failure> {
@@ -108,15 +109,18 @@ pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: 
         let fault = describe_mismatch::<T>(payload, &error);
         Failure::retry_in(
             retry_delay(attempt, backoff),
-            format!("the payload does not fit the type `{rust_type}`: {fault}; {DEPLOY} that reads it, or requeue this job afterwards"),
+            format!(
+                "the payload does not fit the type `{rust_type}`: {fault}; deploy a release that reads it, or requeue this job afterwards"
+            ),
         )
     })
 }
 
 /// Describes a JSON syntax error by its cause and position, and names a remedy. Returns `None` if the payload is valid JSON that does not
-/// fit the type. `serde_json` also reports a syntax error for another value in place of an enum, so the payload is then parsed again.
+/// fit the type. `serde_json` also reports a syntax error for another value in place of an enum or a large integer, so the payload is then
+/// parsed again.
 fn describe_syntax_error(payload: &str, error: &serde_json::Error) -> Option<String> {
-    if error.classify() == Category::Data {
+    if error.classify() == Category::Data || serde_json::from_str::<Value>(payload).is_ok() {
         return None;
     }
     let (text, line, column) = (error.to_string(), error.line(), error.column());
@@ -216,6 +220,9 @@ fn sanitize_message(message: &str) -> String {
     if message == "expected value" {
         return "not a variant of an enum".to_owned();
     }
+    if message == "number out of range" {
+        return message.to_owned();
+    }
     "refused by its `Deserialize`".to_owned()
 }
 
@@ -257,6 +264,8 @@ mod tests {
         tags: BTreeMap<String, bool>,
         #[serde(default)]
         own: Own,
+        #[serde(default)]
+        large: u128,
     }
 
     #[derive(Debug, Default, Deserialize)]
@@ -303,6 +312,7 @@ mod tests {
             (r#"{"subject": "s", "kind": 7}"#, "not a variant of an enum at `$.kind`"),
             (r#"{"subject": "s", "kind": {}}"#, "not a variant of an enum at `$.kind`"),
             (r#"{"subject": "s", "kind": {"dated": {"day": 1}, "hunter2": 1}}"#, "not a variant of an enum at `$.kind`"),
+            (r#"{"subject": "s", "large": -1}"#, "number out of range at `$.large`"),
             (r#"{"subject": "s", "kind": {"dated": {}}}"#, "missing field `day` at `$.kind.dated`"),
             (r#"{"subject": "s", "tags": {"é b": null}}"#, "invalid type: null, expected a boolean at `$.tags[\"é b\"]`"),
             (r#"{"subject": "s", "subject": "t"}"#, "duplicate field `subject` at `$"),

@@ -45,7 +45,6 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::batch::{AnyBatch, BatchJobResult};
 pub(crate) use self::children::ChildRequest;
-pub(crate) use self::decode::{DEPLOY, WOULD_FAIL_AGAIN};
 pub(crate) use self::durable::connection;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
@@ -61,7 +60,7 @@ pub use self::{
     backend::{Backend, CommitResult, LentTransaction, LogEntry, OwnedTransaction},
     batch::{BatchContext, BatchHandler, BatchJob, BatchRunner, JobBatch},
     cancelled::{CancelReason, Cancelled, StopRequest},
-    decode::{Upgraded, upgrade},
+    decode::{Upgraded, WOULD_FAIL_AGAIN, upgrade},
     durable::{Durable, StepName},
     fence::{ChildEntry, ChildStatus, ChunkEntry, CloseEntry, Fence, JournaledStep, MapProgress, ReceiveResult, SignalEntry, StepEntry},
     function::{BatchFunction, ContextAs, Function, HandlerJob, Registrar, into_context},

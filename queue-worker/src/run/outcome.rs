@@ -12,7 +12,7 @@ use std::{
 use queue_core::{
     JobId,
     options::{Outcome, Verdict},
-    runner::{ClaimedJob, Ending, HistoryOutcome, program_name},
+    runner::{ClaimedJob, Ending, HistoryOutcome, WOULD_FAIL_AGAIN, program_name},
 };
 
 /// Outcome of one attempt, passed to the hooks of [`Worker::on_outcome`](crate::Worker::on_outcome).
@@ -96,6 +96,10 @@ fn log(outcome: &AttemptOutcome<'_>, ending: &Ending) {
         HistoryOutcome::Retried => {
             let next_try_in = ending.wait().unwrap_or_default();
             tracing::info!(%job, job_type, attempt, max_attempts, error, ?next_try_in, "attempt failed");
+        }
+        HistoryOutcome::Dead if error.contains(WOULD_FAIL_AGAIN) => {
+            let program = program_name();
+            tracing::warn!(%job, job_type, attempt, max_attempts, error, "dead letter; do what the error says, then `{program} discard {job}`");
         }
         HistoryOutcome::Dead => {
             tracing::warn!(%job, job_type, attempt, max_attempts, error, "dead letter; fix the cause, then `{} requeue {job}`", program_name());

@@ -123,6 +123,9 @@ async fn a_prepared_transaction_is_named_and_rolled_back_by_the_statement() {
     let why = Queue::new(&db.pool).job(job).why().await.unwrap();
     assert_eq!(kinds(&why), [CauseKind::NoWorker, CauseKind::Locked], "{why:#?}");
     assert!(why.causes[1].says.contains("the prepared transaction `it's lost`"), "{}", why.causes[1].says);
+    let in_sql: String =
+        sqlx::query_scalar("select string_agg(says, '; ') from queue.why($1)").bind(job).fetch_one(&db.pool).await.unwrap();
+    assert!(in_sql.contains("prepared transaction 'it''s lost'"), "{in_sql}");
     run(&mut holder, why.causes[1].fix.as_deref().unwrap()).await;
     let why = Queue::new(&db.pool).job(job).why().await.unwrap();
     assert_eq!(kinds(&why), [CauseKind::NoWorker], "{why:#?}");

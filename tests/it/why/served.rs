@@ -38,7 +38,7 @@ async fn a_queue_without_a_worker_is_served_by_the_shown_command() {
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).queue("lonely-1").await.unwrap().id();
     let cause = first(&db, job, CauseKind::Unserved).await;
     assert_eq!((fact(&cause, "workers"), fact(&cause, "of_queue"), fact(&cause, "of_type")), (&1.into(), &0.into(), &1.into()));
-    assert!(cause.says.starts_with("the only living worker does not serve the queue lonely-1"), "{}", cause.says);
+    assert!(cause.says.starts_with("the only live worker does not serve the queue lonely-1"), "{}", cause.says);
     let fix = cause.fix.unwrap();
     let arguments: Vec<&str> = fix.split('`').nth(1).unwrap().split(' ').skip(1).collect();
     let served = WorkerProcess::start_with(CLI, &db.url, &arguments, &[]);

@@ -272,8 +272,8 @@ fn unserved(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Stri
         format!("all workers that serve the queue {queue} and {} are shutting down", versioned_type(context))
     } else if count("of_queue") == 0 {
         match count("workers") {
-            1 => format!("the only living worker does not serve the queue {queue}"),
-            workers => format!("none of the {workers} living workers serves the queue {queue}"),
+            1 => format!("the only live worker does not serve the queue {queue}"),
+            workers => format!("none of the {workers} live workers serves the queue {queue}"),
         }
     } else if count("of_type") > 0 {
         format!("no worker serves both the queue {queue} and {}", versioned_type(context))

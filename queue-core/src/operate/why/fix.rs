@@ -4,7 +4,7 @@ use super::{
     CauseKind,
     facts::{Facts, WhyContext},
 };
-use crate::context::{DEPLOY, WOULD_FAIL_AGAIN};
+use crate::context::WOULD_FAIL_AGAIN;
 
 /// Returns a one-line fix for a cause, or `None` if nothing needs to be done.
 pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
@@ -14,11 +14,11 @@ pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'
         CauseKind::TableLocked | CauseKind::LimitLocked | CauseKind::Locked | CauseKind::LeaseLocked | CauseKind::OldSnapshot => {
             terminate_sessions(facts)?
         }
-        CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => fix_failed(facts, context, "requeue"),
+        CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => fix_failed(context, facts.last_error(), &["requeue", &id]),
         CauseKind::SilentWorker if facts.number("workers") == Some(0) => "start a worker: `queue-worker run`".to_owned(),
         // The journal determines the end of a sleep.
         CauseKind::Scheduled if facts.text("sleep").is_some() => return None,
-        CauseKind::Scheduled => fix_failed(facts, context, "run-now"),
+        CauseKind::Scheduled => fix_failed(context, facts.last_error(), &["run-now", &id]),
         CauseKind::Parked => fix_parked(facts, context)?,
         CauseKind::Blocked => fix_blocked(facts, context)?,
         CauseKind::NoWorker | CauseKind::Unserved => fix_unserved(kind, facts, context),
@@ -71,15 +71,15 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     (!both.is_empty()).then(|| both.join("; or "))
 }
 
-/// Returns the command that runs the job again, after the deployment that its last error asks for, if any. Returns `discard` if the job
-/// would fail again in any release.
-fn fix_failed(facts: Facts<'_>, context: &WhyContext<'_>, again: &str) -> String {
-    let error = facts.last_error().unwrap_or_default();
+/// Returns the command that runs a failed job again. Errors of unreadable payloads name what to do first. If they say that the job would
+/// fail again, the command discards it.
+fn fix_failed(context: &WhyContext<'_>, error: Option<&str>, again: &[&str; 2]) -> String {
+    let error = error.unwrap_or_default();
     if error.contains(WOULD_FAIL_AGAIN) {
-        return command(context, &["discard", &context.job.to_string()]);
+        return format!("enqueue it again as its error says, then `{}`", command(context, &["discard", again[1]]));
     }
-    let command = command(context, &[again, &context.job.to_string()]);
-    if error.contains(DEPLOY) { format!("{DEPLOY} that reads its payload, then `{command}`") } else { command }
+    let again = command(context, again);
+    if error.contains("requeue this job") { format!("do what its error says, then `{again}`") } else { again }
 }
 
 /// Formats a CLI command that applies to the job's store, quoted for a shell.
@@ -151,8 +151,8 @@ fn terminate_sessions(facts: Facts<'_>) -> Option<String> {
 fn fix_blocked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let head = facts.text("head")?;
     Some(match facts.text("head_state") {
-        Some("dead") => command(context, &["requeue", head]),
-        Some("scheduled") => command(context, &["run-now", head]),
+        Some("dead") => fix_failed(context, facts.text("head_error"), &["requeue", head]),
+        Some("scheduled") if facts.text("head_sleep").is_none() => fix_failed(context, facts.text("head_error"), &["run-now", head]),
         _ => command(context, &["why", head]),
     })
 }
@@ -168,11 +168,12 @@ fn fix_unserved(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> 
     }
     let version = context.job_facts.and_then(|job| job.number("version")).unwrap_or(1);
     let which = if version > 1 { format!("version {version} of the type {job_type}") } else { format!("the type {job_type}") };
-    format!(
-        "deploy a worker that serves the queue {queue} and has {which} (`queue-worker jobs` shows what a binary has); or, if the type is \
-         misspelt or removed, `{}`",
-        command(context, &["cancel", &context.job.to_string()])
-    )
+    let deploy = format!("deploy a worker that serves the queue {queue} and has {which} (`queue-worker jobs` shows what a binary has)");
+    let has_versions = facts.0.get("versions").and_then(|versions| versions.as_array()).is_some_and(|versions| !versions.is_empty());
+    if has_versions || facts.number("of_type") > Some(0) {
+        return deploy;
+    }
+    format!("{deploy}; or, if the type is misspelt or removed, `{}`", command(context, &["cancel", &context.job.to_string()]))
 }
 
 fn fix_paused(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
