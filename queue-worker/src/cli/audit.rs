@@ -55,7 +55,7 @@ fn current_actor() -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME", "USERNAME"].into_iter().find_map(setting).or_else(user_id);
     let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
     // Only `user@host` is truncated, so that the suffix is kept.
-    let who: String = format!("{}@{host}", user.unwrap_or_else(|| "somebody".to_owned())).chars().take(MAX_NAME).collect();
+    let who: String = format!("{}@{host}", user.unwrap_or_else(|| "unknown".to_owned())).chars().take(MAX_NAME).collect();
     format!("{who}, by the command line")
 }
 

@@ -170,7 +170,7 @@ async fn warn_if_unknown(database: &Database, store: Store, name: &str, covered:
     Ok(())
 }
 
-/// Returns advice for an unknown limit, or `None` for a known limit. A limit is known if this binary or the store's code declares it. A
+/// Returns advice for an unknown limit, or `None` for a known limit. A limit is known if this binary or a worker's code declares it. A
 /// stored limit of a queue or job type is known as well.
 async fn advice_if_unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
     let types = Registry::linked().unwrap_or_default();

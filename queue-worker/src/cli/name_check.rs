@@ -17,8 +17,7 @@ pub(super) async fn check_type(database: &Database, store: Store, job_type: Opti
     check_filter(database, store, &job_type.into_iter().fold(Filter::default(), Filter::job_type)).await
 }
 
-/// Rejects a job type that neither the store nor this binary knows if its name is similar to a known name, because no worker would run the
-/// job. Warns on stderr about any other unknown name, which may belong to a binary that is deployed later.
+/// Rejects a job type that neither the store nor this binary knows, because probably no worker would run the job.
 pub(super) async fn check_type_of_new_job(database: &Database, store: Store, job_type: &str) -> Result<(), Problem> {
     check_name("job type name", job_type)?;
     let registry = Registry::linked().unwrap_or_default();
@@ -27,13 +26,10 @@ pub(super) async fn check_type_of_new_job(database: &Database, store: Store, job
     if known.iter().any(|name| name == job_type) {
         return Ok(());
     }
-    if let Some(near) = nearest(job_type, &known) {
-        return Err(Problem::usage(format!(
-            "neither the store nor this binary has the job type `{job_type}`; did you mean `{near}`? The SQL function `queue.enqueue` accepts \
-             any name"
-        )));
-    }
-    check_type(database, store, Some(job_type)).await
+    let fix = suggest_name(job_type, known).unwrap_or_else(|| "this binary has no job types".to_owned());
+    Err(Problem::usage(format!(
+        "no job of the type `{job_type}` has ever been enqueued, and this binary does not have it (`--new-type` enqueues it anyway); {fix}"
+    )))
 }
 
 /// Warns on stderr about unknown queues and job types of a filter.
@@ -94,19 +90,14 @@ fn fix(name: &str, known: Vec<String>) -> String {
     suggest_name(name, known).unwrap_or_else(|| "no job has ever been enqueued into this store".to_owned())
 }
 
-/// Returns the known name that differs from `name` by the fewest edits, if it differs by at most two.
-fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
-    let all = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), known));
-    all.min().filter(|(edits, _)| *edits <= 2).map(|(_, known)| known)
-}
-
 /// Returns a suggestion of the most similar known name, or a list of the known names if none is similar. Returns `None` if no name is
 /// known.
 pub(super) fn suggest_name(name: &str, mut known: Vec<String>) -> Option<String> {
     known.sort();
     known.dedup();
-    match (nearest(name, &known), known.as_slice()) {
-        (Some(near), _) => Some(format!("did you mean `{near}`?")),
+    let near = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), known)).min().filter(|(edits, _)| *edits <= 2);
+    match (near, known.as_slice()) {
+        (Some((_, near)), _) => Some(format!("did you mean `{near}`?")),
         (None, []) => None,
         (None, known) => {
             let more = if known.len() > SHOWN_NAMES { format!(" and {} more", known.len() - SHOWN_NAMES) } else { String::new() };

@@ -149,7 +149,7 @@ fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, worker, .. }:
     }
     if is_unserved {
         let version = if job.version > 1 { " in this version" } else { "" };
-        add("worker", &format!("no living worker serves this queue and type{version}"));
+        add("worker", &format!("no live worker serves this queue and type{version}"));
     }
     let crashes = if job.crashes > 0 { format!("; {} of them ended with their process", job.crashes) } else { String::new() };
     add("attempts", &format!("{} of {}{crashes}", job.attempts, job.max_attempts));
@@ -216,7 +216,7 @@ fn format_steps(steps: &[JobStep]) -> String {
 
 /// Formats the children of a job, one per line.
 fn format_children(children: &[JobChild]) -> String {
-    let of = |child: &JobChild| format!("\nchild      {}, {}: {}", escape::line(&child.name), child.id, child.whereabouts());
+    let of = |child: &JobChild| format!("\nchild      {}, {}: {}", escape::line(&child.name), child.id, child.current_state());
     children.iter().map(of).collect()
 }
 

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Variables with the `QUEUE_` prefix that are not command-line settings.
-const OTHER_VARIABLES: [&str; 3] = ["QUEUE_PG_DATA", "QUEUE_PG_BIN", "QUEUE_MUTANTS"];
+const OTHER_VARIABLES: [&str; 4] = ["QUEUE_PG_DATA", "QUEUE_PG_BIN", "QUEUE_PAYLOADS", "QUEUE_MUTANTS"];
 
 /// Returns a warning for each unknown variable with the `QUEUE_` prefix. The warning suggests the most similar known variable, if any.
 pub(super) fn unknown_variables(command: &Command, set: impl Iterator<Item = String>) -> Vec<String> {

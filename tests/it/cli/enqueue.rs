@@ -51,7 +51,7 @@ async fn a_payload_that_is_too_large_or_would_be_stored_as_clear_text_is_refused
     let output = on(&db, &["enqueue", "do", &format!("@{}", file.display())]);
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("the limit is 262144"), "{:?}", output.status);
     // The limit of the file ends within a character.
-    std::fs::write(&file, format!("\"{}\"", "é".repeat(4 * 1024 * 1024))).unwrap();
+    std::fs::write(&file, format!("\"x{}\"", "é".repeat(4 * 1024 * 1024))).unwrap();
     let output = on(&db, &["enqueue", "do", &format!("@{}", file.display())]);
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("more than 4194304 bytes"), "{output:?}");
     let sealed = command(SEALED, &["enqueue", "tried_sealed", "{\"text\": \"x\"}"]).env("DATABASE_URL", &db.url).output().unwrap();

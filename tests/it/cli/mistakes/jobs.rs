@@ -106,8 +106,9 @@ pub(super) const ENQUEUE: &[Row] = &[
     ("enqueue do {} --options '{\"run_at\": \"0001-01-01\"}'", 2, "run_at must be a time, within the years 1970 to 9999"),
     ("enqueue do {} --queue mail", 2, "unexpected argument '--queue' found"),
     ("enqueue 'd o' {}", 2, "job type name"),
-    ("enqueue doo {}", 2, "neither the store nor this binary has the job type `doo` | did you mean `do`?"),
-    ("enqueue send_male {}", 0, "enqueued job | no job of the type `send_male` has ever been enqueued"),
+    ("enqueue doo {}", 2, "no job of the type `doo` has ever been enqueued, and this binary does not have it | did you mean `do`?"),
+    ("enqueue send_male {}", 2, "no job of the type `send_male` has ever been enqueued | `--new-type` enqueues it anyway"),
+    ("enqueue send_male {} --new-type", 0, "enqueued job"),
 ];
 
 #[tokio::test]
