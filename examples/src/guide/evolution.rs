@@ -26,7 +26,7 @@ impl Handler for SendEmail {
     }
 }
 
-/// Contains the block on compatibility tests. A test inside a function is compiled but does not run, because the file does not exist.
+/// Contains the block on compatibility tests. The file does not exist, so a function contains the test, which therefore never runs.
 fn compatibility() {
     #[test]
     fn jobs_of_earlier_releases_are_read() {

@@ -26,7 +26,7 @@ mod shop {
 
 /// An item of a function, because the block ends with a statement.
 async fn enqueue(mut tx: sqlx::Transaction<'_, sqlx::Postgres>) -> Result<(), queue_core::Error> {
-    #[job(send_only, name = "readme_send_email", max_attempts = 5, timeout = "30s")]
+    #[job(send_only, max_attempts = 5, timeout = "30s")]
     #[derive(Serialize, Deserialize)]
     struct SendEmail {
         to: String,

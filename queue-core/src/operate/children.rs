@@ -37,10 +37,10 @@ pub struct JobChild {
 }
 
 impl JobChild {
-    /// Returns the final state of a finished child, or the current state of an unfinished child. Returns `not over` if the current state
+    /// Returns the final state of a finished child, or the current state of an unfinished child. Returns `unfinished` if the state
     /// was not loaded.
-    pub fn whereabouts(&self) -> &str {
-        self.state.as_deref().or(self.now.as_deref()).unwrap_or("not over")
+    pub fn current_state(&self) -> &str {
+        self.state.as_deref().or(self.now.as_deref()).unwrap_or("unfinished")
     }
 }
 
@@ -52,7 +52,7 @@ impl<C: QueueConnection> QueueJob<'_, C> {
     /// use queue_core::Queue;
     ///
     /// for child in Queue::new(&pool).job(job).children().await? {
-    ///     println!("{}: {} {}", child.name, child.id, child.whereabouts());
+    ///     println!("{}: {} {}", child.name, child.id, child.current_state());
     /// }
     /// # Ok(()) }
     /// ```

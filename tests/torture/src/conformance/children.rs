@@ -25,7 +25,7 @@ async fn parent(world: &World) -> Result<()> {
     let output = world.output(job).await?;
     ensure!(output[0] == "a child" && output[1].contains("intentional terminal failure") && output[2] == "true", "{output:?}");
     let children = world.queries().await?.job(job.id()).children().await?;
-    let ended: Vec<(&str, &str)> = children.iter().map(|child| (child.name.as_str(), child.whereabouts())).collect();
+    let ended: Vec<(&str, &str)> = children.iter().map(|child| (child.name.as_str(), child.current_state())).collect();
     ensure!(ended.contains(&("well", "completed")) && ended.contains(&("ill", "dead")), "{ended:?}");
     Ok(())
 }

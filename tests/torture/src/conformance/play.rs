@@ -131,7 +131,7 @@ pub(super) async fn end(world: World, report: &mut Report, bound: Duration) {
     let began = Instant::now();
     // The cleanup has at least twice the time limit of an operation.
     let most = REMOVAL.max(bound * 2);
-    let late = |_| Err(anyhow::anyhow!("not over within {most:?}: look for schemas and roles called {}..", world.store.schema()));
+    let late = |_| Err(anyhow::anyhow!("not finished within {most:?}: look for schemas and roles called {}..", world.store.schema()));
     let removed = timeout(most, world.remove()).await.unwrap_or_else(late);
     let outcome = removed.map_or_else(|error| Outcome::of(&error), |()| Outcome::Ok);
     report.add("store: drop all that was made".to_owned(), outcome, began.elapsed());
