@@ -19,14 +19,14 @@ create table queue.schedule (
   supersede         boolean     not null,                            -- whether a changed payload cancels jobs that are waiting for a retry
   source            text        not null,                            -- static: declared by workers; dynamic: created by users
   definition        bigint      not null,                            -- hash of the columns above
-  since             timestamptz not null default clock_timestamp(),  -- start of the schedule, after which its ticks count
+  since             timestamptz not null default clock_timestamp(),  -- time after which ticks count; a resume moves it
   next_at           timestamptz,                                     -- next tick; null until a worker computes it
   skip_at           timestamptz,                                     -- tick to skip
-  tried_at          timestamptz,                                     -- first failed try to fire the next tick; postponed by outages of all workers
-  again_at          timestamptz,                                     -- last failed try to fire the next tick
+  tried_at          timestamptz,                                     -- first failed try to fire the next tick; postponed by a time without tries
+  again_at          timestamptz,                                     -- last failed try, kept after a success
   paused_at         timestamptz,
   undeclared_since  timestamptz,                                     -- time since which no live worker has declared the schedule
-  withdrawn_at      timestamptz,                                     -- time of the withdrawal; an undeclared schedule is withdrawn and has no ticks
+  withdrawn_at      timestamptz,                                     -- time since which an undeclared schedule is withdrawn and has no ticks
   error             text,                                            -- reason why the schedule has no ticks; cleared by creating the schedule again
   constraint schedule_times_in_range check (
     least(since, next_at, skip_at, tried_at, again_at, paused_at, undeclared_since, withdrawn_at) >= '1970-01-01+00'

@@ -483,7 +483,7 @@ $$;
 --
 -- Each job is returned with its turn in the order of service. A job of a fair lane is also returned with its fair queue. Parameters:
 --   begins      floor of each lane, or for a fair lane the fair queue after which to continue (queue.choose_lines)
---   freed       leases with jobs that this worker has finished since its last claim under any of the limits
+--   freed       leases in which this worker has ended attempts since its last claim under any of the limits
 --   slack_ms    minimum of within_ms: the time that the worker may need to start the jobs
 --   permits     position from which to read each limit's permits, as returned by an earlier claim of this worker; or null
 create function queue.claim_limited(

@@ -380,7 +380,7 @@ begin
 end
 $$;
 
--- Choice of jobs by a claim under limits by key.
+-- Job selection for claims with limits by key.
 --
 -- A claim first locks the gates and then searches the fair queues. The free permits of each fair queue are therefore known during the
 -- search, and a fair queue without free permits is neither locked nor read. Every statement covers all fair queues at once.
@@ -419,9 +419,9 @@ begin
 end
 $$;
 
--- Returns locked entries in the fair queues of a plain lane, up to the free permits of each fair queue, in the order of service of
--- queue.choose_lines. The caller must have locked the gates, so that the permits stay free. `taken` contains the fair queues of the jobs
--- that this claim has already taken from other lanes.
+-- Returns locked entries in the fair queues of a plain lane, in the service order of queue.choose_lines. Returns at most as many entries of
+-- a fair queue as it has free permits. The caller must have locked `gates`, so that the permits stay free. `taken` contains the fair queues
+-- of the jobs that this claim has already taken from other lanes.
 --
 -- Searches the fair queues after `after`, and then from the lowest fair queue on, until enough jobs are found. Skips at most about 2,500
 -- fair queues without free permits. If no searched fair queue had free permits, checks the most recent entries, so a job of a new key

@@ -161,8 +161,8 @@ begin atomic
   where j.id = entry_of.id;
 end;
 
--- Returns a running job's current attempt in one row, or no row if the job is not running. Reads all leases. A lease contains one batch
--- of claimed jobs.
+-- Returns a running job's current attempt in one row, or no row if the job is not running. Reads all leases. A lease contains jobs of
+-- one claim.
 create function queue.attempt_of(id bigint)
   returns table (attempts smallint, crashes smallint, worker uuid, cancelling boolean)
   language sql stable

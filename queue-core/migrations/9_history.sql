@@ -9,13 +9,13 @@ create function queue.version_of(stored text) returns smallint
 -- than `most` jobs, from which the caller chooses. Jobs with ids below `horizon` were not read. If `horizon` is null, no further jobs
 -- exist. If at least `enough` of the store's newest jobs are ready, only these jobs are read.
 --
--- Ready jobs are not indexed by id, because the index would add a cost to every plain job. A small table is read completely. In a large
--- table, the position of nearly every job is its id, so the store's newest jobs are looked up by their ids. If too few of them are ready,
--- the newest job of each lane is read. Further jobs are read only from the lanes with the newest jobs. At most 2,000 entries of a lane
--- are skipped.
+-- There is no index on the ids of all ready jobs, because its maintenance would slow down every plain job. A small table is read completely.
+-- In a large table, the position of nearly every job is its id, so the store's newest jobs are looked up by their ids. If too few of them
+-- are ready, the newest job of each lane is read. Further jobs are read only from the lanes with the newest jobs. At most 2,000 entries of a
+-- lane are skipped.
 --
--- Jobs whose position differs from their id, such as all jobs of fair lanes, have an index by id. Quarantine lanes are read separately,
--- because the position of a quarantined job may also be its id.
+-- A partial index on id covers the jobs whose position differs from their id, such as all jobs of fair lanes. Quarantine lanes are read
+-- separately, because a quarantined job whose position equals its id is not in that index.
 create function queue.newest_ready(lanes bigint[], before bigint, lowest bigint, most integer, enough integer)
   returns table (horizon bigint, id bigint, attempts smallint, crashes smallint)
   language plpgsql stable

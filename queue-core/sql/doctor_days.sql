@@ -1,5 +1,5 @@
 -- Finds missing day partitions, tables that have a day partition's name but are not attached, and rows of current days in the default
--- partitions. Returns one row per kind of finding.
+-- partitions. A finding about a table is one row.
 -- $1 schema  $2 minimum number of days ahead  $3 number of days ahead that workers create  $4 maximum number of days of history
 -- Safe: read-only. Reads one end of an index of each default partition.
 with day as materialized (

@@ -1,3 +1,3 @@
 -- Notifies idle workers that jobs of ordering keys may be able to run.
--- Safe: the last statement of an enqueue. Its snapshot is newer than the written jobs.
+-- Safe: a separate statement, whose snapshot is newer than the written jobs.
 select queue.wake_keys()

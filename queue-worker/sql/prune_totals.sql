@@ -1,8 +1,9 @@
--- tally_total, tally_source -> nothing: deletes up to $1 expired totals per resolution. The retention is an hour for ten-second totals,
--- 25 hours for one-minute totals, 31 days for hourly totals, and 32 days for daily totals. Also deletes the tally_source rows of
+-- tally_total, tally_source -> nothing: deletes up to $1 expired totals per resolution. Ten-second totals are kept for an hour and
+-- one-minute totals for 25 hours. Hourly totals are kept for 31 days and daily totals for 32 days. Also deletes the tally_source rows of
 -- processes that have written nothing for a day. Returns the largest number of totals deleted from one resolution.
 -- $1 maximum number of totals per resolution
--- Safe: locked rows are skipped and deleted the next time. A process retries a batch for at most half a day.
+-- Safe: locked rows are skipped and deleted the next time. A process retries a batch of totals for at most half a day, so its row in
+-- tally_source outlives the retries.
 with finished as materialized (
   delete from queue.tally_total
   where ctid = any (array(

@@ -48,7 +48,7 @@ async fn ready_jobs_that_no_living_worker_serves_are_reported_and_others_are_not
     let served = quick().enqueue(&db.pool).await.unwrap().id();
     db.until(served, JobState::Completed).await;
     let warnings = || {
-        let lines = process.log_since(since).into_iter().filter(|line| line.contains("no living worker serves"));
+        let lines = process.log_since(since).into_iter().filter(|line| line.contains("no live worker serves"));
         let lines: Vec<serde_json::Value> = lines.map(|line| serde_json::from_str(&line).unwrap()).collect();
         let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
         let what = |line: &serde_json::Value| (text(&line["level"]), text(&line["fields"]["queue"]), text(&line["fields"]["job_type"]));
@@ -62,7 +62,7 @@ async fn ready_jobs_that_no_living_worker_serves_are_reported_and_others_are_not
     for (id, is_served) in [(forgotten, false), (elsewhere, false), (served, true)] {
         let id = id.to_string();
         let shown = cli_output(&db, &["show", &id]).await;
-        assert_eq!(shown.contains("no living worker serves this queue and type"), !is_served, "{shown}");
+        assert_eq!(shown.contains("no live worker serves this queue and type"), !is_served, "{shown}");
         let list = cli_output(&db, &["list"]).await;
         let line = list.lines().find(|line| line.starts_with(&id)).unwrap();
         assert_eq!(line.contains("no worker serves it"), !is_served, "{list}");

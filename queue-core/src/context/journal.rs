@@ -99,7 +99,7 @@ impl Journal {
         Self { fence, id: fence.id, shared, last_journaled, state: Mutex::default(), writing: watch::Sender::default() }
     }
 
-    /// Loads the finished steps. If loading fails, the attempt count restarts at the current attempt.
+    /// Loads the finished steps. If loading fails, attempts count from the current one, so it is not the last.
     pub(super) async fn load(&self) -> Result<(), Error> {
         let steps = self.shared.backend.steps(self.id).await;
         let (mut state, now) = (self.lock(), Instant::now());

@@ -106,7 +106,7 @@ pub enum KeyPolicy {
     /// position.
     #[default]
     Block,
-    /// The key's next job runs. A requeued dead letter moves behind all other jobs of the key.
+    /// Skips the dead letter and runs the key's next job. A requeued dead letter moves behind all other jobs of the key.
     Skip,
 }
 

@@ -275,8 +275,8 @@ impl Options {
         self
     }
 
-    /// Sets whether an enqueue in its own transaction waits for the disk, as in `durability = relaxed`. See [`Durability::Relaxed`] for
-    /// the risk. The option has no effect in a transaction of the caller. With the default, `full`, the enqueue waits.
+    /// Sets the durability of enqueues in transactions of their own. With the default, `full`, an enqueue waits until its commit is on
+    /// disk. With `relaxed`, it does not wait; see [`Durability::Relaxed`] for the risk. Has no effect in the caller's transaction.
     #[must_use]
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;

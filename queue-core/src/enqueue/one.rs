@@ -163,7 +163,7 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
                 pause = (pause * 2).min(MAX_RETRY_DELAY);
             }
         }
-        // If no capacity became available in time, the error of this last attempt reports the capacity.
+        // Last attempt. If no capacity became available in time, it returns the error `AtCapacity`.
         job.send(&mut on, unless_at_capacity).await
     }
 }

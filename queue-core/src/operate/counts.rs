@@ -108,7 +108,7 @@ impl<C: QueueConnection> Queue<C> {
         self.query_oldest(None).await
     }
 
-    /// Returns the same as [`Queue::oldest`], but only for the `most` queues with the longest waits.
+    /// Like [`Queue::oldest`], but returns only the `most` queues with the longest waits.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.

@@ -33,7 +33,7 @@ impl<C: QueueConnection> Queue<C> {
     ///
     /// # Errors
     /// Returns [`Error::InvalidName`] for an invalid job type name, [`Error::OutOfRange`] for the internal option `system`, and
-    /// [`Error::AtCapacity`] if the queue is full. Returns [`Error::Database`] for an invalid option, a large payload or a failed query.
+    /// [`Error::AtCapacity`] if the queue is full. Returns [`Error::Database`] for an invalid option or payload, or a failed query.
     pub async fn enqueue_json(&self, job_type: &str, payload: &RawValue, options: &Value) -> Result<(JobRef, EnqueueOutcome), Error> {
         check_name("job type name", job_type)?;
         // The SQL function accepts `system` because the library itself sets this option, for example for the jobs of flows and maps.

@@ -42,9 +42,9 @@ pub struct FlowNode {
     pub on_dead: Vec<String>,
     /// Names of the nodes in `after` and `on_dead` that this node is still waiting for.
     pub waits: Vec<String>,
-    /// Number of jobs of a node added with `Flow::add_all`; `None` for other nodes.
+    /// Number of jobs of a node with many jobs; `None` for other nodes.
     pub jobs: Option<i64>,
-    /// Number of finished jobs that were counted so far, for a node added with `Flow::add_all`; `None` for other nodes.
+    /// Number of finished jobs that were counted so far, for a node with many jobs; `None` for other nodes.
     pub over: Option<i64>,
 }
 

@@ -36,11 +36,11 @@ pub(super) const MAX_PLACES: usize = 2000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Place {
-    /// Place at the nth wait of the handler.
+    /// Point at the nth wait of the handler.
     Wait(usize),
-    /// Place right after the nth write for the job (a checkpoint, a step, a commit), before the handler learns of the write.
+    /// Point right after the nth write for the job, such as a checkpoint or a commit, before the write returns to the handler.
     Written(usize),
-    /// Place after the nth return of the handler, before the verdict is recorded.
+    /// Point after the nth return of the handler, before the verdict is recorded.
     Returned(usize),
 }
 

@@ -119,8 +119,8 @@ fn inner_uri(uri: &Uri) -> Option<Uri> {
     format!("{path}{query}").parse().ok()
 }
 
-/// Removes all extensions that the dashboard does not use, such as the path parameters matched so far. Returns the request context, limited
-/// to the store.
+/// Removes all extensions that the dashboard does not use. The store's routes must not see the outer path parameters. Returns the request
+/// context, limited to the store.
 fn retain_known_extensions(extensions: &mut Extensions, member: &Member) -> Option<RequestContext> {
     let (context, actor, peer) =
         (extensions.remove::<RequestContext>(), extensions.remove::<Actor>(), extensions.remove::<ConnectInfo<SocketAddr>>());

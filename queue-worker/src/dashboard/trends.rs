@@ -1,5 +1,5 @@
-//! Attempt statistics and limits for the overview page. A store is queried at most every ten seconds, because workers report attempts at
-//! this interval.
+//! Attempt statistics and limits for the overview page. Workers report attempts every ten seconds, so a store is queried
+//! at most at this interval for all viewers together.
 
 use std::{sync::Arc, time::Duration};
 

@@ -157,14 +157,14 @@ async fn warn_unserved(housekeeper: &mut Housekeeper) {
             for Unserved { queue, job_type, version, jobs, .. } in found.iter().filter(|unserved| unserved.jobs > 0).take(MAX_LINES) {
                 if *version > 1 {
                     let why =
-                        "ready jobs that no living worker serves; start a worker with this queue, and with this version of the job type";
+                        "ready jobs that no live worker serves; start a worker with this queue, and with this version of the job type";
                     tracing::warn!(queue, job_type, version, jobs, "{why}");
                 } else {
                     tracing::warn!(
                         queue,
                         job_type,
                         jobs,
-                        "ready jobs that no living worker serves; start a worker with this queue and job type"
+                        "ready jobs that no live worker serves; start a worker with this queue and job type"
                     );
                 }
             }

@@ -1,5 +1,5 @@
-//! Publishes job type options (retention, queue, priority, maximum number of attempts, expiry) in the database, where SQL functions read
-//! them.
+//! Publishes job type options in the database for use by SQL functions: retention, queue and priority, the maximum number of attempts, and
+//! the expiry.
 //!
 //! The options are written once, when a worker starts. If workers of two releases disagree, the last worker to start wins.
 

@@ -236,7 +236,7 @@ impl ScheduleLoop {
         }
     }
 
-    /// Records a failed try of a schedule whose statement was rolled back. The recorded try starts the schedule's grace period.
+    /// Records a failed attempt to fire a schedule, after its statement was rolled back. The first failed attempt starts the grace period.
     async fn record_failed_try(&mut self, request: &FireRequest, why: &str, lock_timeout_ms: i32) -> sqlx::Result<()> {
         self.link.get().await?;
         let result = send_requests(&mut self.link, self.config.store, &[request.failed_try(why)], lock_timeout_ms).await;

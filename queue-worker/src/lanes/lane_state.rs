@@ -99,7 +99,7 @@ impl LaneState {
         self.served.entry(lane).or_insert_with(Instant::now).elapsed() >= aging
     }
 
-    /// Records that `lanes` were served now.
+    /// Records the current time as the time at which `lanes` were last served.
     pub(crate) fn record_served(&mut self, lanes: impl Iterator<Item = i64>) {
         let now = Instant::now();
         self.served.extend(lanes.map(|lane| (lane, now)));

@@ -73,8 +73,8 @@ impl PayloadMemory {
         0
     }
 
-    /// Wakes the poller if a lane was skipped and enough memory is free for the lane, but at least a quarter of the budget. A wake-up for
-    /// one or two jobs would not be worth its cost.
+    /// Wakes the poller if a lane was skipped and enough memory is free for the lane, and at least a quarter of `full`. A wake-up for one
+    /// or two jobs would not be worth its cost.
     fn ring(&self, bytes: usize) {
         let required_bytes = self.required_bytes.load(SeqCst);
         let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= required_bytes.max(self.full / 4);

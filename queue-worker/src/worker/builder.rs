@@ -13,7 +13,7 @@ use super::Worker;
 use crate::live::{Config, OnStandby, each_setting};
 
 impl Worker {
-    /// Replaces all settings. Later calls to other methods change single settings.
+    /// Replaces all settings. Later calls of other builder methods override individual settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self

@@ -191,8 +191,8 @@ async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
     db.finish().await;
 }
 
-/// While the row with the queue's counter is locked, counts are written to separate rows. A transaction with an older snapshot must not
-/// miss the jobs in the separate rows.
+/// While the row with the queue's counter is locked, a count draws numbers of `beside_seq` instead. A transaction with an older snapshot
+/// must count these numbers.
 #[tokio::test]
 async fn jobs_counted_beside_a_locked_row_count_under_an_old_snapshot() {
     let db = with_capacity(100).await;

@@ -250,7 +250,7 @@ async fn only_declarations_of_living_workers_are_elected_and_remembered() {
     sqlx::query(silent).bind(workers[0]).execute(&mut on).await.unwrap();
     elect(&mut on).await;
     let undeclared = "select count(*) from queue.schedule where (name = 'report') = (undeclared_since is not null)";
-    assert_eq!(db.count(undeclared).await, 2, "no living worker declares it");
+    assert_eq!(db.count(undeclared).await, 2, "no live worker declares it");
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
     db.finish().await;
 }

@@ -127,8 +127,6 @@ async fn a_remote_connection_must_be_encrypted() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_pooler_is_found_however_it_treats_settings() {
-    let db = TestDb::new().await;
-    let options = PgConnectOptions::from_str(&db.url).unwrap();
     for settings in [Settings::Refused, Settings::Ignored] {
         let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
         server.database("app").await.unwrap();
@@ -138,8 +136,6 @@ async fn a_pooler_is_found_however_it_treats_settings() {
         is_gone(&pool_at(&server.url("app")), &Checkup::default(), FindingKind::Pooler).await;
         server.stop().unwrap();
     }
-    drop(options);
-    db.finish().await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Writes a flow: the jobs of its nodes, its edges, and the individual jobs of nodes with many jobs.
+//! Writes a flow: one job per node, the edges between nodes, and the member jobs of nodes with many jobs.
 
 use std::{borrow::Cow, mem, slice::from_ref};
 

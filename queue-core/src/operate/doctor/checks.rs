@@ -212,7 +212,7 @@ async fn check_unserved(on: &mut PgConnection, store: Store) -> Result<Vec<Findi
     let findings = unserved.take(20).map(|one| {
         let version = if one.version > 1 { format!(" of version {}", one.version) } else { String::new() };
         let more = if one.partial { " or more" } else { "" };
-        let message = format!("no living worker serves {}{version} of queue {}: {}{more} wait", one.job_type, one.queue, one.jobs);
+        let message = format!("no live worker serves {}{version} of queue {}: {}{more} wait", one.job_type, one.queue, one.jobs);
         build_finding(FindingKind::Unserved, message, None, json!(one))
     });
     Ok(findings.collect())

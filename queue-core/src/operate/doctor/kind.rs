@@ -223,7 +223,7 @@ kinds! {
     Warning ManyDays: "The history has many days.",
         "Each day slows every statement a little and uses locks. Pruning does not keep up, or old jobs prevent it.",
         "shorten the retention, or discard old dead letters: `queue-worker discard --all --older-than 30d`; else raise max_locks_per_transaction";
-    Warning Unserved: "No living worker serves some ready jobs.",
+    Warning Unserved: "No live worker serves some ready jobs.",
         "They wait until a worker serves them.",
         "start a worker with that queue and type";
     Warning SilentWorker: "A worker is silent and still holds jobs.",

@@ -236,7 +236,7 @@ pub(super) async fn page(State(app): State<AppState>, frame: Frame, Path(id): Pa
     let logs = read.logs.iter().rev().map(|log| LogView::new(log, data.now)).collect();
     let steps = read.steps.iter().map(|step| StepRow::new(step, data.now)).collect();
     let (timeline, flow) = (timeline(&read.steps, data.now), (!read.flow.is_empty()).then(|| graph(&read.flow, &id.to_string())));
-    let child = |child: &JobChild| ChildRow { name: display::line(&child.name), id: child.id, state: child.whereabouts().to_owned() };
+    let child = |child: &JobChild| ChildRow { name: display::line(&child.name), id: child.id, state: child.current_state().to_owned() };
     let children = read.children.iter().map(child).collect();
     let gathers = read.gathers.iter().map(GatherRow::new).collect();
     let signals = read.signals.iter().map(|one| SignalRow { name: display::line(&one.name), at: Moment::new(one.at, data.now) }).collect();

@@ -107,7 +107,7 @@ impl JobRow {
     }
 }
 
-/// Formats the user's metadata as search text, such as `tenant=acme region=eu`. Returns `None` if the user set no metadata.
+/// Formats the user's metadata, such as `tenant=acme region=eu`. The search accepts one such pair. Returns `None` if there is none.
 fn own_meta(meta: &str) -> Option<String> {
     let meta: serde_json::Map<String, Value> = serde_json::from_str(meta).ok()?;
     let own = meta.iter().filter(|(key, _)| !LIBRARY_META_KEYS.contains(&key.as_str()));

@@ -32,7 +32,7 @@ async fn a_parent_holds_nothing_until_all_have_finished_and_reads_outcomes_in_or
             let metas = format!("select count(*) from queue.job where meta = '{{\"tenant\": \"t\"}}' and system = '{{{system}}}'");
             assert_eq!((family(&db).await.len(), db.count(&metas).await), (5, 5));
             if by_map {
-                let why = format!("select count(*) from queue.why({}) w where w::text like '%0 of 5 of%leaf%are over%'", parent.id());
+                let why = format!("select count(*) from queue.why({}) w where w::text like '%0 of 5 of%leaf%have finished%'", parent.id());
                 assert_eq!(db.count(&why).await, 1);
                 let message: String = db.one(&format!("select says from queue.why({})", parent.id())).await;
                 assert_eq!(message, "it waits for the jobs of its map \"leaf\"");
