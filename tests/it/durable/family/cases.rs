@@ -39,7 +39,9 @@ async fn a_parent_holds_nothing_until_all_have_finished_and_reads_outcomes_in_or
             }
             let hangs = family(&db).await[2];
             db.run_while(leaves(&db, "leaves"), async {
-                db.until(hangs.id(), JobState::Running).await;
+                // A job that is cancelled between its claim and its handler never runs.
+                let has_begun = format!("select count(*) from done_by where job = {} and what = 'leaf'", hangs.id());
+                eventually("its handler runs", async || db.count(&has_begun).await == 1).await;
                 hangs.cancel(&db.pool).await.unwrap();
                 let first = ["0", "dead after 2: as told", "cancelled", "3", "4"].map(str::to_owned).to_vec();
                 assert_eq!(given(&db, &parent).await, FamilyReport { counts: [5, 3, 1, 1], first, sum: 7 }, "by map: {by_map}");
