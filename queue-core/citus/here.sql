@@ -1,5 +1,5 @@
--- Returns whether the store is on this node. `place_shard` is a placeholder for the id of the shard of queue.place. All shards of a store
--- move together, so checking this shard is enough.
+-- Returns whether the store is on this node. `place_shard` is a placeholder for the shard id of queue.place. All shards of a store move
+-- together, so checking this shard is enough.
 create or replace function queue_here.is_here() returns boolean
   language plpgsql volatile
 as $$

@@ -11,8 +11,8 @@ begin
   revoke all on all routines in schema "queue_schema_here" from "queue_role";
   grant usage on schema "queue_schema_here" to "queue_role";
   grant select on queue.place to "queue_role";
-  -- queue.fence is always empty. A fence is an insert without rows on the store's node, and a delete that matches no row on any other
-  -- node.
+  -- Fencing a write requires privileges on the empty table queue.fence. On the store's node, the fence is an insert without rows. On any
+  -- other node, it is a delete that matches no row.
   grant select, insert, delete on queue.fence to "queue_role";
   if queue.limits_producers() then
     create or replace function "queue_schema_here".called_by() returns name language sql stable as 'select current_user';

@@ -2,16 +2,16 @@
 -- does not grow with the number of waiting jobs. The cost grows with the age of the oldest snapshot only where documented. `partial`
 -- means that the result may be incomplete.
 --
--- All functions only read, and set their planner options regardless of the connection's settings. `counts` is planned for each call, so
--- that only the required partitions are opened. The other functions are planned once per connection.
+-- All functions are read-only, and set their planner options regardless of the connection's settings. `counts` is planned for each call,
+-- so that only the required partitions are opened. The other functions are planned once per connection.
 
 -- Returns the floor of each lane: all index entries below this position are dead. Dead entries slow down a probe, and accumulate while a
 -- session holds an old snapshot. Returns no rows if the server's statistics report at most `bloat` dead rows, because few dead rows are
 -- cheap to read.
 --
 -- If the table ready has at most `heap` bytes and few jobs are ready, the floors are exact. They are then read from the heap, where a
--- dead row costs a sixth of a dead index entry. Otherwise the floors come from the newest history, for lanes that jobs have left in the
--- last ten seconds. Lanes without a returned row are read from their start.
+-- dead row costs a sixth of a dead index entry. Otherwise the floors come from the newest history, for lanes with a job that finished in
+-- the last ten seconds. Lanes without a returned row are read from their start.
 --
 -- A floor from the history is marked `partial`, because it may skip jobs: jobs that were committed late or released have lower positions.
 -- Workers use the same method and find such jobs within seconds.
@@ -128,8 +128,8 @@ $$;
 -- jobs if `most` is null, and `partial` reports whether there may be more. `since` is measured by the database clock, and null if no job
 -- is ready.
 --
--- Reads the newest rows of the history. In each lane of the queue, the function reads one index entry at the start, and up to `most` at
--- the end, where entries are live.
+-- Reads the newest rows of the history. In each lane of the queue, reads one index entry at the start and up to `most` at the end.
+-- Entries at the end are live.
 create function queue.backlog(
   queue text, most integer default 10000,
   out ready bigint, out partial boolean, out since timestamptz, out waited_ms double precision
@@ -185,7 +185,7 @@ $$;
 -- Waiting jobs are first read in heap order, where a dead row costs a tenth of a dead index entry.
 --
 -- With `top`, returns only the `top` pairs of queue and job type with the most unfinished jobs. Additional rows without queue and job
--- type then contain the number of jobs of all pairs by state. A row without a state contains the number of omitted pairs.
+-- type then contain the total number of jobs by state. A row without a state contains the number of omitted pairs.
 create function queue.counts(most bigint default 20000, top integer default null)
   returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
   language plpgsql stable
@@ -195,8 +195,8 @@ create function queue.counts(most bigint default 20000, top integer default null
   set jit = off
 as $$
 declare
-  -- Lowest id of the finished jobs to read, ids of the running jobs to look up, and the lowest of these ids. Partitions of days before
-  -- these ids are not opened.
+  -- Lowest id of the finished jobs to read, ids of the running jobs to read, and the lowest of the latter. Partitions of days before the
+  -- lowest ids are not opened.
   lowest    bigint;
   held_ids  bigint[];
   held_low  bigint;
@@ -276,7 +276,7 @@ begin
     union all
     select 'completed' where (select count(*) from finished) > most / 4 or (select count(*) from finished_plainly) > most / 4
   ), sampled as materialized (
-    -- The lane ranking need not be exact, so it uses floats, which are added faster.
+    -- The lane ranking need not be exact, so it adds floats, which is faster than adding numerics.
     select s.state, s.lane, s.jobs, s.jobs::float8 as live, s.jobs::float8 as seen from seen s
     union all
     select 'running', h.lane, sum(cardinality(h.ids)), sum(cardinality(h.ids))::float8, sum(cardinality(h.ids))::float8

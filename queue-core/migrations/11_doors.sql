@@ -195,9 +195,9 @@ begin
 end
 $$;
 
--- Lists jobs, newest first, each once with its state. Filters (null: any): state, queue, job types, ids below `before`, `error` (text in
--- the error of a dead letter), `since` and `older_than` (maximum and minimum age), `meta` (an object that the metadata contain). The age
--- counts from the end of a finished job, and from the enqueue of any other job. Payload and output are returned only if `payload` is set.
+-- Lists jobs, newest first, each once with its state. A null filter matches every job. Lists ids below `before`. `error` is a text in a
+-- dead letter's error, and `meta` an object that the metadata must contain. `since` and `older_than` are the maximum and minimum age,
+-- since the end of a finished job or the enqueue of any other job. Payload and output are returned only if `payload` is set.
 --
 -- The cost does not grow with the number of jobs, except for blocked and running jobs. With a filter, the function reads a limited number
 -- of jobs that do not match: `looked` rows of done and of done_many, five times as many scheduled, parked or dead jobs, and half as many
@@ -313,8 +313,8 @@ create view queue.jobs as
   join queue.job j on j.id = e.id
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;
 
--- Returns all workers with a heartbeat row, and the number of jobs that each worker holds. A worker that is not `alive` has an expired lease, and
--- its jobs are about to be recovered.
+-- Returns all workers with a heartbeat row, and the number of jobs that each worker holds. If `alive` is false, the worker's lease has
+-- expired and its jobs are about to be recovered.
 create function queue.workers()
   returns table (
     id uuid, name text, host text, pid integer, version text, queues text[], started_at timestamptz, expires_at timestamptz, alive boolean,

@@ -66,9 +66,9 @@ begin
 end
 $$;
 
--- Returns the live workers that could run paused jobs and have not acknowledged the pause. Once the result is empty, no handler of these
--- jobs starts until the pause ends. Workers with an expired lease are excluded, because they start no jobs, and load the pauses before
--- their next claim.
+-- Returns the live workers that could run paused jobs and have not acknowledged the pause. Once the result is empty, no handler of a
+-- paused job starts until the pause ends. Workers with an expired lease are excluded, because they start no jobs, and load the pauses
+-- before their next claim.
 create function queue.pause_awaits(queue text, job_type text default '*')
   returns table (id uuid, name text, host text, pid integer)
   language plpgsql stable

@@ -67,7 +67,7 @@ begin
   exception when data_exception then
     meant := null;
   end;
-  -- The intervals are converted to seconds, because PostgreSQL compares intervals with a year of 360 days instead of 365.25.
+  -- The intervals are compared in seconds, because PostgreSQL's interval comparison assumes a year of 360 days instead of 365.25.
   if extract(epoch from meant) between extract(epoch from shortest) and extract(epoch from longest) is not true then
     raise invalid_parameter_value using
       message = format('queue.schedule: the option %s must be an interval or a number of seconds, from %s to %s, not %s',
@@ -406,16 +406,16 @@ end;
 -- `next_at`. If `next_at` is null, `error` is stored in the schedule.
 --
 -- Returns one row with the outcome of each tick; `fired` means that the tick had already been fired. Returns one row (`planned`) if
--- `ticks` is empty. Returns no row if another worker was faster or another session has locked the schedule.
+-- `ticks` is empty. Returns no row if the schedule no longer matches, or if another session has locked the schedule.
 --
 -- If a job cannot be enqueued, the error becomes the tick's outcome and is not raised, so the schedule continues with the next tick. A
 -- failure that may be transient (a deadlock, a lock held by another session, a full disk) is instead rolled back and retried until one
--- grace period after the first try. In this case, a last row (`raised`) reports the failure, and only the time of the try is stored. The
--- caller's statement does not fail, so it may process several schedules. Waits at most `patience` ms for a lock. An outage of the server
--- or of all workers uses up at most a tenth of the grace period.
+-- grace period after the first attempt. In this case, a last row (`raised`) reports the failure, and only the time of the attempt is
+-- stored. The caller's statement does not fail, so it may process several schedules. Waits at most `patience` ms for a lock. An outage of
+-- the server or of all workers uses up at most a tenth of the grace period.
 --
--- A cancelled statement leaves no trace. The caller therefore reports the cancellation in another call, with the error and the verb
--- `fail`. The cancellation counts as a failed try, and finally becomes the tick's outcome.
+-- A cancelled statement stores nothing. The caller therefore reports the cancellation in another call, with the error and the verb
+-- `fail`. The cancellation counts as a failed attempt. After the last attempt, it becomes the tick's outcome.
 create function queue.fire_ticks(
   name text, definition bigint, seen timestamptz, ticks timestamptz[], verb text, next_at timestamptz, error text, patience integer default 100
 )
@@ -441,7 +441,7 @@ begin
     return;
   end if;
   -- Workers retry within a minute and within the grace period, and a statement takes at most ten seconds. If more time has passed since
-  -- the last try, no worker was running in between.
+  -- the last attempt, no worker was running in the meantime.
   if now - plan.again_at > least(plan.grace, '1 min') + interval '15 s' then
     plan.tried_at := plan.tried_at + greatest(now - plan.again_at - plan.grace / 10, '0');
   end if;
@@ -512,7 +512,7 @@ begin
 end
 $$;
 
--- Enqueues a schedule's job immediately, regardless of ticks, pause and overlap, and returns the job's id.
+-- Enqueues a schedule's job immediately, and returns the job's id. Ignores ticks, pause and overlap.
 create function queue.run_schedule(name text) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

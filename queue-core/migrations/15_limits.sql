@@ -1,15 +1,15 @@
 -- Limits on the number of concurrently running jobs, and on the number of starts in a period. A limit covers a job type, several types
 -- that share the limit's name, or a queue. Enqueues, verdicts, and claims of lanes without a limit do not read the limits.
 --
---   bound       settings declared in code (declare_limits) or set by operators (set_limit, unset_limit); operators' settings take precedence
+--   bound       settings declared in code (declare_limits) or set by operators (set_limit, unset_limit); the latter take precedence
 --   bound_type  the job types that refer to a limit by name
 --   gate        one row for each limit, locked only by claims under the limit
 --   permit      index of the leases that may hold permits of a limit; only the leases themselves are authoritative
 --   rate        starts under a limit with a rate
 --
--- A limit's name states its scope: `type:send_email`, `queue:mail`, or a name shared by types. Every worker has to know the covered lanes
--- before any job is claimed under the limit. Workers acknowledge limits in the same way as pauses (worker.paused_seen), so limits and
--- pauses draw numbers from the same sequence.
+-- A limit's name states its scope: `type:send_email`, `queue:mail`, or a name shared by types. Every worker has to acknowledge the
+-- covered lanes before any job is claimed under the limit. Workers acknowledge limits in the same way as pauses (worker.paused_seen), so
+-- limits and pauses draw numbers from the same sequence.
 
 create table queue.bound (
   name         text         not null,
@@ -131,9 +131,9 @@ begin
 end
 $$;
 
--- Sets a limit that overrides the limit declared in code until unset_limit is called. Null means unlimited. A limit without any value
--- costs a claim one additional statement. With `keyed`, the values apply to each fairness key separately. If `keyed` is null, the current
--- mode stays.
+-- Sets a limit that overrides the limit declared in code until unset_limit is called. Null means unlimited. A limit whose values are all
+-- null still costs each claim one additional statement. With `keyed`, the values apply to each fairness key separately. If `keyed` is
+-- null, the current mode stays.
 --
 -- The limit takes effect at commit, from the next claim on. Running jobs continue, even if they exceed the limit.
 create function queue.set_limit(
@@ -200,8 +200,8 @@ end
 $$;
 
 -- Records the limits that a worker's code declares, and the job types that refer to these limits. Called before the worker's first claim.
--- Deletes the limits that the code no longer declares for its job types and queues. If workers of two releases disagree, the worker that
--- started last takes precedence. Does not wait if nothing has changed. Returns whether anything has changed.
+-- Deletes the limits that the code no longer declares for its job types and queues. If workers of two releases declare different limits,
+-- the worker that started last takes precedence. Does not wait if nothing has changed. Returns whether anything has changed.
 create function queue.declare_limits(
   types text[], queues text[], of_types text[], of_names text[],
   names text[], concurrencies integer[], starts integer[], periods_ms bigint[], bursts integer[], keyeds boolean[]
@@ -473,11 +473,11 @@ begin
 end
 $$;
 
--- ready -> lease: claims jobs as in claim.sql, from lanes that exactly the limits in `gates` cover. Each row is a job, except the last
+-- ready -> lease: claims jobs as in claim.sql, from lanes covered by exactly the limits in `gates`. Each row is a job, except the last
 -- row, which has no id. The last row contains:
---   closed      reason for taking fewer jobs than available: `gone` (a limit was deleted), `unknown` (not all workers know a limit yet),
+--   closed      reason for taking fewer jobs than available: `gone` (a limit was deleted), `unknown` (not acknowledged by all workers),
 --               `full` or `rate`
---   wait_ms     delay in ms until the next try; null if a job has to end first
+--   wait_ms     delay in ms until the next possible start; null if a job has to end first
 --   at_ms       time of the claim by the database clock
 --   within_ms   time after at_ms within which the jobs have to start
 --

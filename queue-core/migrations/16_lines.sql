@@ -66,7 +66,7 @@ begin
 end
 $$;
 
--- Weights of fairness keys: the number of jobs of a key that are served for each job of a key with the default weight 1.
+-- Weights of fairness keys. For each job of a key with the default weight 1, a key of weight n is served n jobs.
 create table queue.weight (
   job_type  text     not null,
   line      bigint   not null,
@@ -97,8 +97,8 @@ $$;
 
 -- Returns up to `most` locked entries in the fair queues of a plain lane, in the order of service, as candidates for a claim. The search
 -- starts with the lowest fair queue above `after`, serves the fair queues in ascending order, and then continues with the lowest fair
--- queue. In each turn, a fair queue gets `quantum` jobs times its weight. If there are too few fair queues for `most` jobs, the fair
--- queues share the remaining capacity. The next claim continues after the fair queue of the last entry.
+-- queue. In each turn, a fair queue gets `quantum` * weight jobs. If there are too few fair queues for `most` jobs, the fair queues share
+-- the remaining capacity. The next claim continues after the fair queue of the last entry.
 --
 -- One index probe finds a fair queue and its first entry, and only the first entries of a fair queue are read. The cost therefore depends
 -- on the number of fair queues found, not on the number of jobs queued in them. Never waits: skips entries locked by other sessions. The

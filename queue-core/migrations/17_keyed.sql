@@ -1,5 +1,5 @@
--- Limits by key: the values of these limits apply to each fairness key separately. Jobs under such a limit wait in fair queues, one for
--- each key (16_lines.sql), and each fair queue has its own permits and starts.
+-- Limits by key: limits whose values apply to each fairness key separately. Jobs under such a limit wait in fair queues, one for each key
+-- (16_lines.sql), and each fair queue has its own permits and starts.
 --
 -- claim_keyed claims the jobs under these limits. Its search skips a fair queue without free permits with one probe, so the jobs queued
 -- in the fair queue do not add to the cost. All fair queues of a limit share one gate, whose lock serializes the claims under the limit.
@@ -86,8 +86,8 @@ begin
 end
 $$;
 
--- Returns the number of a fair queue's starts after `since`, and the cumulative total. Reads only the first and the last row of these
--- starts.
+-- Returns the number of a fair queue's starts after `since`, and the cumulative total. Reads only the first and the last row after
+-- `since`.
 create function queue.starts_since(gate bigint, line bigint, since bigint) returns table (n bigint, total bigint)
   language sql stable
 begin atomic
@@ -112,8 +112,8 @@ begin atomic
   ) w on true;
 end;
 
--- Returns the number of jobs of a fair queue that may start now under a rate. If no job may start, also returns the delay in ms until the
--- next start.
+-- Returns how many jobs of a fair queue may start now under a rate. If no job may start, also returns the delay in ms until the next
+-- start.
 create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
   returns table (free bigint, wait_ms float8)
   language sql stable
@@ -133,7 +133,7 @@ begin atomic
   where m.starts is not null;
 end;
 
--- Records the fair queues in which a worker found no free permit (`wanted`), so that the end of a job in one of these fair queues sends a
+-- Records the fair queues in which a worker found no free permit (`wanted`), so that the end of a job in a recorded fair queue sends a
 -- notification. Also sends notifications for recorded fair queues that have free permits now. At most a hundred fair queues per limit are
 -- recorded. Free permits of other fair queues are found within a second.
 create function queue.notify_free_lines(gates bigint[], floors bigint[], wanted bigint[]) returns void
@@ -531,7 +531,7 @@ begin
       left join held h on h.gate = b.gate and h.line = f.line
       left join queue.key_bound k on is_said and k.name = b.name and k.line = f.line
       left join lateral (
-        -- Inlines queue.starts_since, and looks for the first start only if there is a start before the last.
+        -- Inlines queue.starts_since, and reads the first start only if there is a start before the last.
         select least(
           b.starts - l.total + case when l.total > l.n then (
             select r.total - r.n from queue.rate r
@@ -823,10 +823,10 @@ begin
 end
 $$;
 
--- ready -> lease: claims jobs as queue.claim_limited does, from lanes covered by the limits in `gates`, at least one of which is by key.
--- A key's free permits limit the number of jobs taken of the key. Returns the job rows, one row without id for each fair lane, and a last
--- row as in claim_limited. The row of a fair lane contains the fair queue after which to continue. In the last row, `closed` has two
--- additional values. `lines`: all fair queues were searched, and no remaining job has a free permit. `more`: some were not searched.
+-- ready -> lease: claims jobs as queue.claim_limited does, from lanes covered by the limits in `gates`. At least one limit is by key.
+-- Takes at most as many jobs of a key as it has free permits. Returns the job rows, one row without id for each fair lane, and a last row
+-- as in claim_limited. The row of a fair lane contains the fair queue after which to continue. In the last row, `closed` has two
+-- additional values. `lines`: all fair queues were searched, and no remaining job has a free permit. `more`: the search is incomplete.
 create function queue.claim_keyed(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -855,8 +855,8 @@ begin
   if cardinality(claim_keyed.freed) = 0
     and exists (select from queue.gate g where g.gate = any (claim_keyed.gates) and cardinality(g.lines) > 0)
   then
-    -- Another claim has recorded fair queues without free permits. Therefore first checks, without locking the gates, whether anything
-    -- has changed.
+    -- Another claim has recorded fair queues without free permits. This check returns early, without locking the gates, if the limits are
+    -- still exhausted.
     had := queue.choose_under_keys(
       claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, 1, claim_keyed.most, claim_keyed.gates, claim_keyed.permits);
     if cardinality(had.ats) = 0 and cardinality(had.passed) > 0 then

@@ -4,9 +4,9 @@
 --   tallied -> tally_total     by any worker, within about a minute (roll_up)
 --   tally_total -> nothing     by any worker, after the retention (prune_totals.sql)
 --
--- tally_total contains every count four times, in steps of 10 seconds, a minute, an hour and a day, so a query over any period reads few
--- rows. One statement deletes a row of tallied and adds its counts to all four steps, so each row is counted exactly once. Readers add up
--- both tables.
+-- tally_total contains every count four times: in steps of 10 seconds, a minute, an hour and a day. A query for any period therefore
+-- reads few rows. One statement deletes a row of tallied and adds its counts to all four steps, so each row is counted exactly once.
+-- Readers add up both tables.
 --
 -- Each attempt is either completed, retried, dead, cancelled, snoozed or released. Additional counts describe how retried or dead
 -- attempts ended: timed_out, panicked and crashed (crashed attempts may also be cancelled). lease_lost counts attempts whose verdict was
@@ -257,8 +257,8 @@ begin
     grain := case when looked <= 600 then 10 when looked <= 86400 then 60 else 3600 end;
     since := date_bin(make_interval(secs => grain), now() - make_interval(secs => looked), epoch);
     upto := since;
-    -- The totals of each step length are read up to the start of the next longer step, and the totals of the longest step length up to
-    -- now.
+    -- Totals of each step length are read up to the next boundary of the longer step length. The totals of the longest steps are read up
+    -- to now.
     for l in array_position(levels, grain) .. 4 loop
       read := read || levels[l];
       froms := froms || upto;

@@ -1,9 +1,9 @@
 -- Diagnosis of jobs that are not running: the possible causes, most likely first. The file starts with one function for each cause.
--- queue.why_causes combines the causes, and queue.why describes them. All functions only read. Their cost does not grow with the number
--- of waiting or finished jobs, because counts are limited and start from the end of an index, where entries are live.
+-- queue.why_causes combines the causes, and queue.why describes them. All functions are read-only. Their cost does not grow with the
+-- number of waiting or finished jobs, because counts are limited and start from the end of an index, where entries are live.
 --
 -- No function locks a row, because claims skip locked rows. To find the holder of a row lock, the functions read the transaction id in
--- the row (xmax) and look for the session that holds the lock on this id.
+-- the row (xmax) and find the session that holds the lock on this id.
 
 -- Returns a description of the session or prepared transaction that holds a lock, given the lock's columns in pg_locks. A session is
 -- described by its pid, a prepared transaction by its name.
@@ -394,7 +394,7 @@ begin
   from queue.waits_for(why_limited.id) w
   join queue.bound_in_force b on b.name = w.name
   union all
-  -- Has a lower rank than `locked`, because claims that are waiting for the gate have locked entries.
+  -- `limit_locked` has a lower rank than `locked`, because a claim that is waiting for the gate has locked entries.
   select 24, 'limit_locked', jsonb_build_object('limit', b.name, 'sessions', s.held)
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate
@@ -510,7 +510,7 @@ end
 $$;
 
 -- Returns the causes with their ranks, lowest first, and a description of the job (null: the job does not exist). The last cause of a
--- ready job is always `nothing`, which means that nothing prevents the job from running. This cause is valid only on its own.
+-- ready job is always `nothing`: nothing prevents the job from running. This cause is valid only if it is the sole cause.
 create function queue.why_causes(id bigint) returns table (rank float8, kind text, facts jsonb, job jsonb)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp

@@ -71,7 +71,7 @@ create function queue.paired_lane(lane bigint) returns bigint
   return lane # 6148914691236517205;
 
 -- Lanes, each a combination of queue, job type and priority. Producers that create the same lane concurrently may each write an identical
--- row, and readers use any of these rows.
+-- row, and readers use any of the identical rows.
 --
 -- A row older than the history retention is deleted in steps. leave_lanes marks the row as leaving, which hides the row from producers.
 -- The next enqueue into the lane then writes a new row. Once every transaction sees the mark (pass_lanes), the row is deleted if the lane
@@ -112,8 +112,8 @@ create index lane_by_queue on queue.lane (queue);
 --   unique                         queue.unique_hash of the job's uniqueness key
 --   schedule, tick                 the schedule and the tick that enqueued the job
 --
--- The enqueue functions and the bulk path enforce the constraints. CHECK constraints would be prepared again for every statement, at a
--- cost of 12 of the 46 us of an enqueue.
+-- The enqueue functions and the bulk path enforce the constraints. CHECK constraints would be prepared again for every statement, which
+-- would take 12 us of the 46 us for an enqueue.
 create table queue.job (
   id            bigint   not null,
   lane          bigint   not null,
@@ -268,7 +268,7 @@ create table queue.done_many_default partition of queue.done_many default;
 create table queue.failure_default partition of queue.failure default;
 
 -- Replica identities of tables without a primary key. Without a replica identity, PostgreSQL rejects every statement that could delete
--- from a published table. The identity adds writes only with logical replication, and rows of these tables are rarely deleted
+-- from a published table. The identity adds writes only with logical replication, and rows of such tables are rarely deleted
 -- individually. Each partition needs a separate identity.
 alter table queue.lane replica identity full;
 alter table queue.done_many replica identity full;
@@ -380,8 +380,8 @@ begin
   if meta is not null then
     perform queue.checked_meta(insert_job.meta);
   end if;
-  -- A single statement, because a separate query would add 5 % to the cost of an enqueue. The queue's capacity is checked before any row
-  -- is written.
+  -- Reads has_capacity and inserts the row in one statement, because a separate query would add 5 % to the cost of an enqueue. The
+  -- capacity itself is checked before any row is written.
   insert into queue.job (id, lane, max_attempts, payload, meta)
   select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta
   where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane and l.has_capacity is not null limit 1);

@@ -45,8 +45,8 @@ begin
 end
 $$;
 
--- Returns the fact `sleep`, the name of the sleep that ends when the scheduled job is due, or no fact if the job does not sleep. A job is due
--- as late after the end of its sleep as its suspension took. Timeouts of waits are journaled like sleeps, but do not schedule a job.
+-- Returns the fact `sleep`, the name of a scheduled job's current sleep, or no fact. The suspension takes time, so `run_at` may be later
+-- than the end of the sleep. Timeouts of waits are journaled like sleeps, but do not schedule a job.
 create function queue.why_asleep(job bigint, run_at timestamptz) returns jsonb
   language sql stable
 begin atomic
@@ -274,13 +274,13 @@ end;
 --
 --   lease -> ready | done (cancelled)   by the holder (restart): the same job, with another payload and an empty journal
 
--- Restarts leased jobs. Each job gets the given payload, and the type and version in `stored`. The job enters ready at the end of its lane
--- without attempts and crashes, and has no steps, children, maps or progress. The job's earlier children and parts continue without a
--- parent. Unreceived signals are kept. Returns the rejected jobs. SECURITY DEFINER entry point, see 11_doors.sql, because a worker has no
--- privilege to write payloads. Safe: fenced like a verdict, under locks on the leases that are taken in the order of their tokens. A worker
--- that has lost its lease changes nothing, and a repeated call is rejected. A transaction that journals, receives or spawns holds a lock on
--- the lease until its commit. The next statement has a newer snapshot, and finds all rows to delete. Requires read committed. A job with
--- a pending cancellation is cancelled instead, and releases its ordering key.
+-- Restarts leased jobs. Each job gets the given payload, and the type and version in `stored`. The job enters ready at the end of its
+-- lane without attempts and crashes, and has no steps, children, maps or progress. The job's earlier children and parts continue without
+-- a parent. Unreceived signals are kept. Returns the rejected jobs. SECURITY DEFINER entry point, see 11_doors.sql, because a worker has
+-- no privilege to write payloads. Safe: fenced like a verdict. Leases are locked in the order of their tokens. A worker that has lost its
+-- lease changes nothing, and a repeated call is rejected. A transaction that journals, receives or spawns holds a lock on the lease until
+-- its commit. The next statement has a newer snapshot, and finds all rows to delete. Requires read committed. A job with a pending
+-- cancellation is cancelled instead, and releases its ordering key.
 create function queue.restart(tokens uuid[], jobs bigint[], attempts integer[], stored text[], payloads text[])
   returns table (token uuid, id bigint)
   language plpgsql volatile security definer

@@ -36,9 +36,9 @@ create table queue.end_hint (
   constraint end_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Inserts end hints (end_hint) for the jobs in `ids`, which have reached `state`. With a null state, finds out which of the jobs have
--- finished, and inserts hints only for finished jobs that other jobs may be waiting for. A missing job counts as completed, because
--- completed jobs may have no record. Must be called in the transaction that ends the jobs, after their end.
+-- Inserts end hints (end_hint) for the jobs in `ids`, which have reached `state`. With a null state, inserts hints only for jobs that
+-- have finished and that other jobs may be waiting for. A missing job counts as completed, because completed jobs may have no record.
+-- Must be called in the transaction that ends the jobs, after their end.
 create function queue.add_end_hints(ids bigint[], state text default null) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -382,8 +382,8 @@ begin
 end
 $$;
 
--- Returns the first thousand children of an existing job, in the order of their ids. state is null for an unfinished child. For the first
--- hundred unfinished children, `now` is the current state. `now` is null for deleted children and all other children. SECURITY DEFINER,
+-- Returns the first thousand children of an existing job, in the order of their ids. state is null for an unfinished child. `now` is the
+-- current state, which is returned only for the first hundred unfinished children and is null for deleted children. SECURITY DEFINER,
 -- because readers query jobs only through entry points.
 create function queue.children(job bigint) returns table (name text, id bigint, state text, now text)
   language plpgsql stable security definer

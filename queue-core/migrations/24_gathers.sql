@@ -1,15 +1,15 @@
 -- Maps (gathers). A map consists of parts, which are jobs of one type, and finishes when all parts have ended. A durable job spawns a map
 -- with one step, or a flow contains the map as one node.
 --
---   gather        written with the first parts, under the parent's lease (add_chunk) or with the flow (add_parts); updated by the consumer
---                 of hints (count_gathers)
+--   gather        written with the first parts, under the parent's lease (add_chunk) or with the flow (add_parts); updated by the
+--                 consumer of hints (count_gathers)
 --   map_batch     ids of the parts in their order, one row for each batch; written with the parts, and never changed
 --   gather_part   one row for each unfinished part; deleted by the worker that consumes the hint of the part's end (consume_end_hints)
 --   gather_hint   number of ended parts of a map; written by the session that deletes the parts' rows; consumed by any worker
 --                 (count_gathers)
 --
 -- The session that records a part's end deletes the part's row and writes a hint with the number of deleted rows. Therefore a part counts
--- once, even if its end is reported several times. Only the consumer of these hints updates the gather.
+-- once, even if its end is reported several times. Only the consumer of the hints updates the gather.
 --
 -- A restarted parent may reuse a map's name while parts of the earlier run are still ending. `born` identifies the run of a part or hint.
 --

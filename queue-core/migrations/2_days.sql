@@ -80,8 +80,8 @@ $$;
 -- prune_days deletes its rows individually.
 --
 -- Every day adds a little to the cost of each statement. Therefore, if more than `days` days are past the retention, the oldest day is
--- dropped even if up to `at_most` jobs outlive it. If a day cannot be dropped, a warning reports the day and the function tries the next
--- day.
+-- dropped even if up to `at_most` jobs outlive it. If a day cannot be dropped, a warning reports the day and the function continues with
+-- the next day.
 create function queue.drop_day(retention interval, most integer default 1000, days integer default 30, at_most integer default 20000)
   returns date
   language plpgsql volatile security definer

@@ -258,7 +258,7 @@ begin
     returning 1
   ), entered as materialized (
     delete from queue.blocked
-    -- Deletes by the ctid found above. On some servers, locking a row first updates it, and a search by position would then find no row.
+    -- Deletes by the ctid found above. On servers whose row locks follow an update of the row, a search by position may find no row.
     where ctid = any (array(select h.at from head h where h.key in (select a.key from activated a)))
     returning blocked.seq, blocked.id, blocked.lane, blocked.run_at
   ), readied as (

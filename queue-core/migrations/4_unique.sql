@@ -29,12 +29,12 @@ create function queue.unique_of(system jsonb) returns uuid
   language sql immutable parallel safe
   return case when system ->> 'unique' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (system ->> 'unique')::uuid end;
 
--- Returns the period for which a job holds its uniqueness key, from the job's `system` attributes: one of the periods of unique_key.held.
+-- Returns the value of unique_key.held for a job, read from the job's `system` attributes.
 create function queue.unique_while(system jsonb) returns text
   language sql immutable parallel safe
   return case when system ->> 'unique_while' in ('queued', 'kept', 'until') then system ->> 'unique_while' else 'live' end;
 
--- Returns whether a job in `state` (null if the job does not exist) holds a key taken in mode `held`.
+-- Returns whether a job in `state` (null if the job does not exist) holds a uniqueness key with the period `held`.
 create function queue.holds(held text, until timestamptz, state text) returns boolean
   language sql volatile
   return case held

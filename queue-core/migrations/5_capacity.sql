@@ -1,5 +1,5 @@
--- Capacity of queues. Only an enqueue checks the capacity. A job that returns to its queue (a retry, snooze, release, recovery or requeue) is never
--- rejected, and neither claims nor verdicts read the capacity.
+-- Capacity of queues. Only an enqueue checks the capacity. Claims and verdicts do not read the capacity, and a job that returns to its
+-- queue, for example for a retry, is never rejected.
 --
 --   capacity  written by operators (set_capacity), and by producers that count the waiting jobs (take_capacity)
 
@@ -21,7 +21,7 @@ create table queue.capacity (
 
 -- Ticket numbers, shared by all queues with a capacity. A sequence is not transactional, so a number is consumed even if its transaction
 -- rolls back. The next statement draws the first number, because last_value of an unused sequence is a number that has not been drawn.
--- That number would be one ticket too many.
+-- Without this draw, a count would permit one job too many.
 create sequence queue.ticket_seq;
 select nextval('queue.ticket_seq');
 
@@ -192,8 +192,8 @@ begin
 end
 $$;
 
--- Raises QCAPA if the queue certainly has no capacity for `jobs` additional jobs. Only reads, and takes no row lock. Called before a bulk
--- enqueue, which otherwise takes the capacity only after it has written the jobs.
+-- Raises QCAPA if the queue certainly has no capacity for `jobs` additional jobs. The function is read-only and takes no row lock. Called
+-- before a bulk enqueue, which otherwise takes the capacity only after it has written the jobs.
 create function queue.check_capacity(queue text, jobs bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -219,8 +219,8 @@ create function queue.jobs_since(tally queue.capacity, drawn bigint) returns big
   language sql volatile
   return tally.counted + greatest(least(drawn, tally.tickets) - tally.since, 0) + (select s.last_value from queue.beside_seq s) - tally.beside;
 
--- Reserves capacity for `jobs` jobs in a queue, or raises QCAPA with {"queue", "capacity"} as detail. `written` is the number of these
--- jobs that are already written.
+-- Reserves capacity for `jobs` jobs in a queue, or raises QCAPA with {"queue", "capacity"} as detail. `written` is the number of jobs
+-- that are already written.
 --
 -- Far below the capacity, a producer announces its jobs and draws tickets for them. If no ticket is left, the producer counts the waiting
 -- jobs, and is rejected immediately if the queue is full. Otherwise the producer announces its jobs and counts under a lock: first the
@@ -353,7 +353,7 @@ begin
     );
     has_capacity := exists (select from queue.capacity c where c.queue = any (queues));
     -- The transaction id is allocated while the caller's statement runs, whose snapshot is older than all snapshots in this function.
-    -- Therefore no session considers unused a lane that the caller does not see yet.
+    -- Therefore no session treats a lane as unused before the caller can see the lane.
     if written or not has_capacity then
       number := pg_current_xact_id()::text;
     end if;
@@ -363,7 +363,7 @@ $$;
 
 -- Depths: the number of waiting jobs per queue, counted by bounded queries.
 
--- Returns the number of waiting jobs (ready, scheduled and blocked) of each queue, and whether there may be more. Counts up to `most` jobs per
+-- Returns each queue's number of waiting jobs (ready, scheduled and blocked), and whether there may be more. Counts up to `most` jobs per
 -- queue, and up to ten times `most` in total (null: no limit).
 create function queue.depths(queues text[], most bigint default 10000)
   returns table (queue text, waiting bigint, partial boolean)
@@ -415,8 +415,8 @@ begin
 end
 $$;
 
--- Returns the number of waiting jobs (ready, scheduled and blocked) of a queue, counted up to `most` (null: no limit), and whether there may be
--- more.
+-- Returns a queue's number of waiting jobs (ready, scheduled and blocked), and whether there may be more. Counts up to `most` jobs (null:
+-- no limit).
 create function queue.depth(queue text, most bigint default 10000, out waiting bigint, out partial boolean)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp

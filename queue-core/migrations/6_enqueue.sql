@@ -1,6 +1,6 @@
 -- Enqueue entry point for every language: queue.enqueue(job_type, payload, options). The options are fields of a jsonb object, which the
--- functions in this file read and check. queue.insert_in_line enqueues jobs with an ordering key, and queue.insert_unkeyed other jobs
--- with a fairness key or attributes. queue.insert_job enqueues all other jobs.
+-- functions in this file read and check. queue.insert_in_line enqueues jobs with an ordering key. Jobs without an ordering key, but with
+-- a fairness key or attributes, are enqueued by queue.insert_unkeyed. queue.insert_job enqueues all other jobs.
 --
 --   type_options   written by workers at startup (publish_types), read by enqueues that omit one of the options in the table
 
@@ -27,7 +27,7 @@ create table queue.type_options (
   constraint type_options_attempts_are_positive check (max_attempts >= 1)
 );
 
--- Options of an enqueue after all checks.
+-- Validated options of an enqueue.
 create type queue.options as (
   queue         text,
   priority      smallint,
@@ -418,8 +418,8 @@ create function queue.may_overflow(written text) returns boolean
   language sql immutable parallel safe
   return written operator(pg_catalog.~) '[0-9]{20}|-[0-9]{19}';
 
--- Returns whether a number, as printed by jsonb, fits into 64 bits as a signed integer, unsigned integer or float. jsonb prints a large float as an
--- integer with the float's digits and trailing zeros.
+-- Returns whether a number in jsonb's text format fits into 64 bits as a signed integer, unsigned integer or float. jsonb prints a large
+-- float as an integer with the float's digits and trailing zeros.
 create function queue.fits_64_bits(number text) returns boolean
   language sql immutable parallel safe
   return case

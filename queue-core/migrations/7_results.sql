@@ -1,5 +1,5 @@
 -- Results and progress of jobs, for clients in any language. status queries a job once, and wait polls until the job has finished. Both
--- functions only read. Progress and waiting are not states of a job: the tables of 1_jobs.sql determine the state.
+-- functions are read-only. Progress and waiting are not states of a job: the tables of 1_jobs.sql determine the state.
 
 -- Progress reported by running jobs. A job has one row from its first report on, written under the lease of the attempt
 -- (record_progress.sql). A retry keeps the row, because the row contains the checkpoint.
@@ -110,8 +110,8 @@ create index parked_by_lane on queue.parked (lane);  -- for counts of the waitin
 -- Returns a job's state and entry, in one snapshot, or no row if the job does not exist. lane, seq and run_at belong to the job's waiting
 -- entry.
 --
--- The branches are evaluated in order, and the limit stops at the first match. A job without an entry in any of these tables is running.
--- The function does not read leases, because they have no index by job.
+-- The branches are evaluated in order, and the limit stops at the first match. A job that no branch finds is running. The function does
+-- not read leases, because they have no index by job.
 create function queue.entry_of(id bigint)
   returns table (
     state text, lane bigint, seq bigint, run_at timestamptz, attempts smallint, crashes smallint,
@@ -175,8 +175,8 @@ begin atomic
 end;
 
 -- Returns the states of the jobs in `ids`, in one snapshot: completed, dead, cancelled, expired, or live for an unfinished job. A missing
--- job has no row. A job is missing if it is unknown, not committed yet, pruned, or was completed without a record. The function's
--- settings prevent sequential scans by a plan that was made while a table was empty.
+-- job has no row. A job is missing if it is unknown, not committed yet, pruned, or completed without a record. The function's settings
+-- prevent sequential scans by a plan that was made while a table was empty.
 create function queue.job_states(ids bigint[])
   returns table (
     id bigint, state text, attempts smallint, error text, output jsonb,

@@ -8,10 +8,10 @@
 --   run_now_all          scheduled | parked -> ready
 --   set_priority_all     ready | scheduled -> the same table, in the lane of the given priority
 --
--- Safe: an operation inserts only entries that it has deleted from ready, scheduled or parked (take_waiting, take_scheduled,
--- take_parked), or from blocked. If a claim or a promotion has already deleted the entry, the operation does not find it. A later claim
--- or promotion skips the locked row. Entries locked by other sessions, for example by a claim about to commit or by another operator, are
--- also skipped (SKIP LOCKED). Rows are locked in the order of their ids.
+-- Safe: an operation inserts only entries that it has deleted from ready, scheduled, parked or blocked (see the take_* functions). If a
+-- claim or a promotion has already deleted the entry, the operation does not find it. A later claim or promotion skips the locked row.
+-- Entries locked by other sessions, for example by a claim about to commit or by another operator, are also skipped (SKIP LOCKED). Rows
+-- are locked in the order of their ids.
 --
 -- Rows are deleted by ctid, which is possible because entries are never updated in place. A plan that joins the rows by key would read a
 -- whole table for each job if the table's statistics are older than its rows.
@@ -19,8 +19,8 @@
 -- In bodies between BEGIN ATOMIC and END, PostgreSQL resolves names when the function is created. All other functions set their
 -- search_path. The functions are planned for every call, because a plan made while a table was empty is slow once the table is full.
 
--- Returns the ready entries of the jobs in `ids`. Most entries have the job's id as their position, either in the job's lane or, for a
--- released quarantined job, in the quarantine lane. A separate index finds all other entries.
+-- Returns the ready entries of the jobs in `ids`. Most entries have the job's id as their position in the job's lane. A released
+-- quarantined job has its id as its position in the quarantine lane. A separate index finds all other entries.
 create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint, at tid)
   language sql stable
 begin atomic
@@ -46,8 +46,8 @@ create type queue.removed_entry as (run_at timestamptz, id bigint, lane bigint, 
 -- scheduled -> caller: deletes the scheduled entries of the jobs in `ids`, and returns them. The caller inserts the jobs into another
 -- table in the same transaction. With `fresh`, takes only jobs that have not started.
 --
--- A caller that reads further data of these jobs must do so in its next statement. The snapshot of this function is newer than the
--- caller's snapshot, which may not show a job's lane, or that the job is the head of its key.
+-- A caller that reads further data of the jobs must do so in its next statement. The snapshot of this function is newer than the caller's
+-- snapshot, which may not show a job's lane, or that the job is the head of its key.
 create function queue.take_scheduled(ids bigint[], fresh boolean default false) returns setof queue.removed_entry
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -357,8 +357,8 @@ begin
 end
 $$;
 
--- Wakes idle workers that serve the queue of one of the jobs in `ids`. Must be a separate statement after the change, so that its
--- snapshot is newer.
+-- Wakes idle workers that serve the queues of the jobs in `ids`. Must be a separate statement after the change, so that its snapshot is
+-- newer.
 create function queue.wake_for(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -688,7 +688,7 @@ $$;
 -- DETAIL is JSON with the job, its state, the required states and the rejected operation. If the uniqueness key is the reason, DETAIL
 -- also names the job that holds the key.
 
--- Applies an operation to those jobs in `ids` whose state permits it. Returns the ids of these jobs with the outcome.
+-- Applies an operation to the jobs in `ids` whose state permits it. Returns the id and outcome of each changed job.
 create function queue.apply_to_all(ids bigint[], act text, run_at timestamptz default null, priority integer default null)
   returns table (id bigint, became text)
   language plpgsql volatile security definer

@@ -1,4 +1,4 @@
--- Queries of jobs and their history, for operators and programs in any language. All functions only read.
+-- Queries of jobs and their history, for operators and programs in any language. All functions are read-only.
 
 -- Returns the payload version from a job type's stored name.
 create function queue.version_of(stored text) returns smallint

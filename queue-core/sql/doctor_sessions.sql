@@ -1,5 +1,5 @@
--- Finds all causes that prevent vacuum from removing dead rows: sessions and prepared transactions of this database, replication slots
--- and standbys. Also finds workers that log in as superusers. Returns one row per finding, up to twenty per kind.
+-- Finds the sessions and prepared transactions of this database, replication slots and standbys that prevent vacuum from removing dead
+-- rows. Also finds workers that log in as superusers. Returns one row per finding, up to twenty per kind.
 -- $1 maximum age of a transaction in ms  $2 maximum age of a snapshot in transactions, if its start time is not known
 -- Safe: read-only, and never waits for a lock. The result contains only those details of other sessions that the current role may see.
 (select 'long_transaction' as kind,

@@ -1,6 +1,6 @@
 -- Finds or creates one lane for each combination of queue, job type and priority. Returns the lanes in the given order, or null if the
--- caller has to enqueue through SQL functions. Also returns the current time and the store's maximum payload size in bytes. The last two
--- columns contain whether one of the queues has a capacity, and the transaction's id or null. See queue.ensure_lanes.
+-- caller has to enqueue through SQL functions. Also returns the current time and the store's maximum payload size in bytes.
+-- `has_capacity` is true if one of the queues has a capacity, and `number` is the transaction's id or null. See queue.ensure_lanes.
 -- $1 queues  $2 job types  $3 priorities, each combination at most once
 -- $4 whether the caller writes the jobs next, regardless of capacity
 -- Safe: queue.ensure_lane never waits for another transaction. Creating a lane twice has no effect, and a rollback does not affect other

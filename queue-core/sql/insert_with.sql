@@ -2,7 +2,7 @@
 -- fairness keys, metadata or an expiry. Returns the jobs' ids in the given order, which is ascending.
 -- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now
 -- $5 options, or null; only queue, key, key_policy, fair, meta and system are read  $6 expires at, or null for never
--- Safe: as insert_all.sql. The caller has locked the ordering keys, so the jobs of a key are ordered by commit. The statement writes one
+-- Safe: see insert_all.sql. The caller has locked the ordering keys, so the jobs of a key are ordered by commit. The statement writes one
 -- hint for each key.
 with reserved as materialized (
   select array(

@@ -1,7 +1,7 @@
 -- Returns the combinations of queue, job type and version with ready jobs that no live worker serves. Also returns the number of ready
 -- jobs, and whether there may be more.
 -- $1 maximum number of ready jobs counted per row; at most ten times this number is counted in total
--- $2 maximum number of rows, in the order of their names
+-- $2 maximum number of rows, which are sorted by name
 -- Safe: read-only. A worker of a release that does not report job types is assumed to serve all job types.
 with chosen as materialized (
   select l.queue, l.job_type, pg_catalog.array_agg(distinct l.lane) as lanes

@@ -99,8 +99,8 @@ pub enum Error {
         /// Maximum number of waiting jobs in the queue.
         capacity: u64,
     },
-    /// An enqueue inside a transaction requested to wait for capacity. The wait could block other transactions that finish jobs and thus
-    /// free capacity.
+    /// An enqueue inside a transaction cannot wait for capacity. The wait could block other transactions that finish jobs and thus free
+    /// capacity.
     #[error(
         "an enqueue cannot wait for capacity inside a transaction, which could block the transactions that finish waiting jobs; enqueue on the pool, or use `unless_at_capacity`"
     )]

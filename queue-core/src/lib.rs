@@ -97,7 +97,7 @@
 // exists because the expansion of `#[job]` refers to this crate by name.
 extern crate self as queue_core;
 
-// Only for its feature `std`: without it, the driver connects as the user `anonymous` if no user is given.
+// Dependency only for its feature `std`. Without `std`, the driver connects as the user `anonymous` if no user is given.
 use whoami as _;
 
 mod define;

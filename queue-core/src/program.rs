@@ -1,4 +1,4 @@
-//! Name under which the program was called. Error texts suggest commands with this name.
+//! Name of the running program. Error texts suggest commands with this name.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ pub const BUNDLED: &str = "queue-worker";
 
 static NAME: OnceLock<String> = OnceLock::new();
 
-/// Stores the name under which the process was called. Command-line tools of this project call this function at startup.
+/// Stores the file name with which the process was started. Command-line tools of this project call this function at startup.
 pub fn remember_program() {
     let called = std::env::args_os().next();
     let file = called.as_deref().and_then(|called| std::path::Path::new(called).file_name());

@@ -23,7 +23,7 @@ use crate::{
     value::{KnownOption, Value, is_one},
 };
 
-/// Parsed options of the attribute. After mistakes, contains only the valid options.
+/// Parsed options of the attribute. Invalid options are left out.
 #[derive(Default)]
 pub(crate) struct Args {
     /// Path of the crate `queue_core`, if it differs from `::queue_core`.
@@ -195,8 +195,8 @@ impl Args {
         }
     }
 
-    /// Checks the options of durable jobs. A transactional job cannot be durable, because its work commits together with the completion
-    /// and cannot stop halfway.
+    /// Checks the options of durable jobs. A transactional job cannot be durable, because its work is committed in one transaction with
+    /// the completion and cannot stop halfway.
     fn check_durable(&self) -> Result<()> {
         let find = |name| self.calls.iter().find(|(key, _)| key == name);
         match (find("durable"), find("transactional"), find("batch")) {

@@ -25,7 +25,7 @@ pub(crate) fn job(args: TokenStream, item: &TokenStream) -> TokenStream {
         args.root = Some(name.into());
     }
     let Some(input) = input::parse(item, &mut mistakes) else { return fallback::item(item, mistakes) };
-    // No implementation fits a struct with lifetimes, because `JobType` requires `'static`.
+    // `JobType` requires `'static`, so it cannot be implemented for a struct with lifetimes.
     if input.generics.lifetimes().next().is_some() {
         return fallback::item(item, mistakes);
     }
@@ -62,7 +62,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
         args.calls.iter().find_map(|(_, value)| if let Value::Unique(unique) = value { Some(unique.method(&root)) } else { None });
     let upgrade = match (&args.upgrade, &args.version) {
         (Some(upgrade), _) => upgrade.method(&root),
-        // Only a `send_only` type is accepted without an upgrade.
+        // Only a `send_only` type is accepted without an upgrade. `#[handler]` rejects a job type for which this constant is false.
         (None, Some((_, 2..))) => quote!(
             const HAS_UPGRADES: bool = false;
         ),
@@ -98,8 +98,8 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
 }
 
 /// Generates the method that returns the ordering key. The empty key orders the whole queue. The method's receiver is the `self` token of
-/// the user's expression. A newly created `self` token would not match the expression's `self` if a `macro_rules!` macro wrote the
-/// attribute.
+/// the user's expression. If a `macro_rules!` macro generated the attribute, macro hygiene would distinguish a new `self` token from the
+/// `self` in the expression.
 fn ordering_key(root: &TokenStream, args: &Args) -> TokenStream {
     let signature = |receiver: &TokenStream| {
         quote! {

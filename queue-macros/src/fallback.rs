@@ -53,8 +53,8 @@ pub(crate) fn item(item: &TokenStream, mistakes: Mistakes) -> TokenStream {
 /// Expands an item that can have an `impl JobType`. If the attribute gives no valid output type, the output type becomes an array whose
 /// length is the first error. rustc treats this type as already reported and does not compare it with the handler's return type.
 ///
-/// A struct with generic parameters gets an implementation for all arguments that satisfy the bounds of a payload. A struct that borrows
-/// for `'static` is emitted without the derives of serde, whose implementations do not satisfy these bounds.
+/// A struct with generic parameters gets an implementation for all arguments that satisfy the bounds of a payload. A struct with
+/// `&'static` references is emitted without the derives of serde, whose implementations do not satisfy these bounds.
 pub(crate) fn job(item: &TokenStream, mut input: Input, mut args: Args, mistakes: Error) -> TokenStream {
     let mut errors = mistakes.into_iter().map(Error::into_compile_error);
     let output = match &args.output {
@@ -119,7 +119,7 @@ pub(crate) fn unknown_word(what: &str, word: &Ident, known: &[&str]) -> Error {
     Error::new(word.span(), format!("unknown {what} `{word}`; {hint}"))
 }
 
-/// Returns the edit distance between two words, which is the number of letters to insert, remove or change.
+/// Returns the edit distance between two words: the minimum number of letters to insert, remove or change.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (at, letter) in one.chars().enumerate() {

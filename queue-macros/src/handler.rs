@@ -35,7 +35,7 @@ struct Args {
     states: Vec<Type>,
 }
 
-/// Head of the function under `#[handler]`.
+/// Parsed signature of the function under `#[handler]`.
 struct Function {
     ident: Ident,
     visibility: Visibility,
@@ -212,8 +212,8 @@ impl Function {
         [at(&self.parameters[0], "job"), at(&self.parameters[1], "cx")]
     }
 
-    /// Returns the names of the two implemented traits, of the registration's constructor and of the method. Also returns the parameters of
-    /// the method and their lifetimes.
+    /// Returns four names: the two implemented traits, the constructor of the registration, and the method. Also returns the parameters
+    /// of the method and their lifetimes.
     fn signature(&self, root: &TokenStream, job_type: &TokenStream, declared: &TokenStream) -> ([Ident; 4], TokenStream, TokenStream) {
         let names = |names: [&str; 4]| names.map(|name| Ident::new(name, Span::call_site()));
         let [payload, cx] = self.arguments();
@@ -258,7 +258,7 @@ fn context_argument(root: &TokenStream, parameter: &Type, cx: &Ident) -> TokenSt
     }
 }
 
-/// Checks that the second parameter is a shared reference, unless its type has an unknown name, which may be an alias of a reference.
+/// Checks that the second parameter is a shared reference. Unknown type names are accepted, because they may be aliases of references.
 fn check_context(parameter: &Type) -> Result<()> {
     match parameter {
         Type::Reference(reference) if reference.mutability.is_some() => {

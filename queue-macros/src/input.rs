@@ -25,7 +25,7 @@ pub(crate) struct Input {
     pub(crate) attributes: Vec<Attribute>,
     /// Generic parameters, which are a mistake. The emitted implementation has them too, so that rustc reports no further errors.
     pub(crate) generics: Generics,
-    /// Whether a field borrows for `'static`, so that the derived `Deserialize` does not suffice.
+    /// Whether a field has a `&'static` reference, so that the derived `Deserialize` does not suffice.
     pub(crate) borrows: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
     if let (Some(head), Ok(parsed)) = (&mut head, syn::parse2::<ItemStruct>(item.clone())) {
         // The where clause may follow the fields.
         head.generics.where_clause.clone_from(&parsed.generics.where_clause);
-        // Without a visible derive, the struct may be deserialized in another way.
+        // Fields are checked only with a visible derive. Another implementation of `Deserialize` may support `&'static` fields.
         if parsed.attrs.iter().any(|attribute| attribute.path().is_ident("derive") && mentions(attribute, &["Deserialize"])) {
             parsed.fields.iter().for_each(|field| head.borrows |= check_field(field, mistakes));
         }
@@ -49,8 +49,8 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
     head
 }
 
-/// Checks that the type of a field does not borrow for `'static`, unless serde skips the field or the field is conditional. Returns whether
-/// the type is a mistake.
+/// Checks that a field's type has no `&'static` reference. Conditional fields and fields with certain serde attributes are exempt.
+/// Records a mistake and returns true if the check fails.
 fn check_field(field: &Field, mistakes: &mut Mistakes) -> bool {
     let is_exempt = field.attrs.iter().any(|attribute| match attribute.path().get_ident() {
         Some(name) if name == "serde" => mentions(attribute, &["skip", "skip_deserializing", "deserialize_with", "with", "borrow"]),

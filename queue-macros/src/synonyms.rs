@@ -1,4 +1,4 @@
-//! Names that other job systems give to options.
+//! Option names of other job systems, with hints that suggest the equivalent option.
 
 use proc_macro2::Ident;
 

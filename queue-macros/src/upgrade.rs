@@ -14,7 +14,7 @@ use crate::{
 /// Parsed option `upgrade`.
 pub(crate) struct Upgrade {
     key: Ident,
-    /// Versions and their functions. The version is `None` if a single function was given without a version.
+    /// Upgrade functions and the versions that they convert from. The version is `None` for a single function without a version.
     from: Vec<(Option<u16>, Expr)>,
 }
 

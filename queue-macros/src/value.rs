@@ -12,7 +12,7 @@ use crate::{
     unique::Unique,
 };
 
-/// Value of an option. Each option is a method of `Options` or `Backoff`.
+/// Value of an option. Each option expands to a call of the equally named method of `Options` or `Backoff`.
 pub(crate) enum Value {
     Text(LitStr),
     Texts(Vec<LitStr>),
@@ -30,7 +30,7 @@ pub(crate) enum Value {
     Durability(Ident),
     /// Variant of `KeyPolicy`, with the span of the word that names the variant.
     KeyPolicy(Ident),
-    /// Absence of a value, because the option is a flag.
+    /// Flag, which is set without a value.
     Flag,
     States(Vec<Type>),
     Unique(Unique),

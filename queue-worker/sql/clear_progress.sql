@@ -2,8 +2,8 @@
 -- of deleted rows.
 -- $1 ids
 -- Safe: deletes only rows that are unchanged since their job was found to be finished. If an operator has requeued the job since then,
--- the new attempt's progress has another time and stays. Locked rows are skipped and deleted the next time, because progress reports
--- would wait for a statement that waits for a lock. Each state is a scalar subquery, because the planner may evaluate `exists` with a
+-- the new attempt's progress has another time and stays. Locked rows are skipped and left for the next run. If the statement waited for a
+-- lock, progress reports would wait for the statement. Each state is a scalar subquery, because the planner may evaluate `exists` with a
 -- scan of the whole table.
 with seen as materialized (
   select p.id, p.updated_at, coalesce(

@@ -1,9 +1,9 @@
 -- Reads the jobs of a claim under limits once their lease is durable. Returns the columns of claim.sql and the database's time in
 -- milliseconds.
 -- $1 token  $2 lanes  $3 positions  $4 ids, sorted  $5 attempts  $6 crashes  $7 maximum payload size in bytes, as in claim.sql
--- Safe: an empty logical decoding message makes this commit wait for the disk, and therefore also for the preceding claim. If the claim
--- was lost in a server crash, the lease does not exist, so none of its jobs starts. The first and the last id limit the partitions that
--- the executor opens.
+-- Safe: an empty logical decoding message makes this commit flush the WAL, which also makes the preceding claim durable. If the claim was
+-- lost in a server crash, the lease does not exist, so none of its jobs starts. The first and the last id limit the partitions that the
+-- executor opens.
 with durable as materialized (
   select set_config('synchronous_commit', 'on', true) as setting, pg_logical_emit_message(true, 'queue', '') as place
 ), held as materialized (

@@ -1,7 +1,7 @@
 -- Returns the number of blocks of the table ready, and the numbers of its live and dead rows from the statistics. Also returns the lowest
 -- position that could have been assigned ten seconds plus $2 ms ago, or null if the heartbeat of the worker $1 has expired.
 -- $1 worker  $2 milliseconds
--- Safe: read-only. In a distributed store (Citus), ready contains no rows because its shards contain them, so all numbers are zero.
+-- Safe: read-only. On Citus, the rows are stored in the shards of ready, so the first three values are zero.
 select pg_relation_size(r.oid) / current_setting('block_size')::bigint as blocks,
   pg_stat_get_live_tuples(r.oid) as live, pg_stat_get_dead_tuples(r.oid) as dead,
   case when exists (select from queue.worker w where w.id = $1 and w.expires_at > now())

@@ -3,8 +3,8 @@
 -- and type. If no key was freed, returns one row with only the last key scanned.
 -- $1 key to start after  $2 maximum number of keys
 -- Safe: a head is written in the transaction of its job or later, and is deleted with its job or earlier. Therefore one snapshot shows a
--- head without its job only if an operator deleted rows. Locked rows are skipped. The hint releases the key's blocked jobs, as after the
--- end of any head.
+-- head without its job only if an operator deleted rows. Locked rows are skipped. The hint releases the key's blocked jobs, as it does
+-- whenever a head has ended.
 with recursive waiting (key, nth) as (
   (select b.key, 1 from queue.blocked b where b.key > $1 order by b.key limit 1)
   union all

@@ -2,8 +2,8 @@
 -- lost.
 -- $1 tokens
 -- Safe: only the worker that chose a token knows the token, and the worker releases only leases under which no job has started. The
--- position of a released job is its id, which is unique, so the job is sorted by age. A scan below the floor finds the job within about a
--- second.
+-- position of a released job is its id, which is unique and keeps jobs in order of age. A scan below the floor finds the job within about
+-- a second.
 with held as materialized (
   delete from queue.lease
   where token = any ($1)

@@ -2,8 +2,8 @@
 -- letter, or no row if the call was rejected.
 -- $1 token  $2 id  $3 lane  $4 attempt  $5 crashes  $6 error
 -- Safe: fenced like a verdict, under the lock on its lease. The job may already have an entry in another table, because it is in history
--- or because an operator inserted the entry manually. In this case the job only leaves the lease. Writes as little as possible, because
--- the database rejects writes for this job.
+-- or because an operator inserted the entry manually. In this case the job is only removed from the lease. The statement writes as little
+-- as possible, because the database rejects writes for this job.
 with held as materialized (
   select l.token, l.ids, l.attempts, l.crashes
   from queue.lease l

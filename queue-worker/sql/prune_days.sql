@@ -9,7 +9,7 @@ with past as materialized (
   where exists (
     select
     from pg_inherits i
-    -- On Citus, shard names have a number after the day, and pg_class hides shards.
+    -- On Citus, shard names end in a number after the day. The name is read with regclass, because Citus hides shards in pg_class.
     where i.inhparent = 'queue.job'::regclass
       and substring(i.inhrelid::regclass::text, 'job_([0-9]{8})(?:_[0-9]+)?$') < to_char(b.today, 'YYYYMMDD')
   )

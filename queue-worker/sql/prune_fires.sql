@@ -1,8 +1,8 @@
 -- fire, declaration, schedule -> nothing: deletes up to $2 ticks that fired more than $1 seconds ago and whose jobs are finished. Also
--- deletes schedules that were withdrawn more than $1 seconds ago, and declarations that no worker has had for $1 seconds and for at
+-- deletes schedules that were withdrawn more than $1 seconds ago, and declarations that no worker has made for $1 seconds and for at
 -- least a day. Returns the number of deleted ticks.
 -- $1 retention in seconds  $2 maximum number of ticks
--- Safe: locked rows are skipped and deleted the next time.
+-- Safe: locked rows are skipped and left for the next run.
 with fires as (
   delete from queue.fire
   where ctid = any (array(

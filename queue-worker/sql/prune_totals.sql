@@ -2,7 +2,7 @@
 -- one-minute totals for 25 hours. Hourly totals are kept for 31 days and daily totals for 32 days. Also deletes the tally_source rows of
 -- processes that have written nothing for a day. Returns the largest number of totals deleted from one resolution.
 -- $1 maximum number of totals per resolution
--- Safe: locked rows are skipped and deleted the next time. A process retries a batch of totals for at most half a day, so its row in
+-- Safe: locked rows are skipped and left for the next run. A process retries a batch of totals for at most half a day, so its row in
 -- tally_source outlives the retries.
 with finished as materialized (
   delete from queue.tally_total

@@ -1,7 +1,7 @@
 -- worker, idle -> nothing: deletes expired workers without leases, if the heartbeat expired an hour ago or the worker is in $1. Also
 -- deletes the notification requests of expired workers.
 -- $1 expired workers whose jobs were recovered; other expired workers are kept for an hour, so that operators can see them
--- Safe: locked rows are skipped and deleted the next time.
+-- Safe: locked rows are skipped and left for the next run.
 with deleted as (
   delete from queue.worker
   where id = any (array(

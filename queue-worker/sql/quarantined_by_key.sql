@@ -1,5 +1,5 @@
--- Returns whether any of the first thousand jobs of the quarantine lane $1 can get a permit for its key. Of the limits $2, considers only
--- limits by key.
+-- Returns whether any of the first thousand jobs of the quarantine lane $1 can get a permit for its key. Checks only those of the limits
+-- $2 that apply per key.
 -- $1 lane  $2 ids of the limits
 -- Safe: read-only. The claim checks the permits again.
 with waiting as materialized (

@@ -5,8 +5,8 @@
 -- Safe: fenced like steps, and the leases stay locked until the commit. A lease that another session has locked is skipped, and its
 -- requests are sent again. The oldest signals of a name are assigned to the requesting steps. Each signal is deleted only if this
 -- statement writes its step. A second call after a lost response therefore leaves each step as first written, and no signal is lost. Only
--- this statement decides between a signal and a timeout. A visible signal wins even after the timeout. A signal that is not visible yet
--- stays for the next request.
+-- this statement decides between a signal and a timeout. A visible signal takes precedence even after the timeout. A signal that is not
+-- visible yet stays for the next request.
 with input as materialized (
   select distinct on (s.token, s.id, s.name) s.*
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::text[]) with ordinality

@@ -1,5 +1,5 @@
--- Reads the jobs $1 whose payloads a claim did not return. Returns the payloads of the first jobs whose total size is at most $2 bytes,
--- but at least one payload. The other jobs are marked as unread. A job that has been deleted is returned with its id only.
+-- Reads the jobs $1 whose payloads a claim did not return. Returns payloads in id order up to a total size of $2 bytes, but at least one
+-- payload. The other jobs are marked as unread. A job that has been deleted is returned with its id only.
 -- $1 ids, sorted; the first and the last id limit the partitions that the executor opens  $2 bytes
 -- Safe: read-only. Reads at most one payload more than it returns. The caller holds a lease on the jobs.
 with recursive read (nth, bytes) as (

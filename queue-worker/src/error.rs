@@ -1,4 +1,4 @@
-//! Errors of a worker. A failed job is not an error of the worker, but has a failure verdict.
+//! Errors of a worker. A failed job does not cause an error of the worker. The worker settles the job with a failure verdict.
 
 use std::{
     fmt,
@@ -125,7 +125,7 @@ pub enum Error {
         why: std::io::Error,
     },
     /// The listener of the health checks cannot bind its address, because the address does not belong to this machine or must not be
-    /// used. An address that is in use by another process is no error: the listener waits until the address is free.
+    /// used. If another process uses the address, the listener instead waits until the address is free.
     #[cfg(feature = "health")]
     #[error("health checks cannot listen on {address}: {why}; set another address, or port 0 for any free port (`--health`, QUEUE_HEALTH)")]
     Health {
@@ -153,8 +153,8 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns whether a retry may succeed. Examples: the database is unreachable, restarting, out of resources or a standby, or the
-    /// transaction was aborted because of a deadlock.
+    /// Returns whether a retry may succeed, for example after a deadlock. Errors are also transient while the database is unreachable,
+    /// restarting, out of resources or a standby.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Database(error) | Self::Connect { source: error, .. } | Self::Core(queue_core::Error::Database(error)) => {
@@ -166,8 +166,8 @@ impl Error {
     }
 }
 
-/// Logs an error of a worker loop that retries. Transient errors are logged at most once a second, with the number of omitted errors,
-/// because every loop fails repeatedly while the database is unreachable.
+/// Logs an error of a worker loop that retries. Because every loop fails repeatedly while the database is unreachable, transient errors
+/// are logged at most once a second. The log entry contains the number of omitted errors.
 pub(crate) fn warn_throttled(error: &sqlx::Error, what: &'static str) {
     static LAST: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
     let unsaid = if is_transient(error) {
@@ -183,7 +183,7 @@ pub(crate) fn warn_throttled(error: &sqlx::Error, what: &'static str) {
     tracing::warn!(error = error_message(error), unsaid, "{what}");
 }
 
-/// Returns the message of an error. If client and server disagree about encryption, the message also contains a fix.
+/// Returns the message of an error. If the TLS settings of client and server do not match, the message also suggests a fix.
 pub(crate) fn error_message(error: &sqlx::Error) -> String {
     let message = queue_core::message(error);
     match tls_fix(&message) {
@@ -203,7 +203,7 @@ fn connect_message(error: &sqlx::Error) -> String {
     }
 }
 
-/// Returns a fix if the message reports a disagreement about encryption or certificates.
+/// Returns a suggested fix if the message reports mismatched TLS settings or an invalid certificate.
 fn tls_fix(message: &str) -> Option<&'static str> {
     const WITHOUT: &str = "this program was built without TLS: enable the feature `tls` of `queue-worker`, which is on by default";
     let about = |text| message.contains(text);

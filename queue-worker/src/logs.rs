@@ -1,6 +1,6 @@
 //! Layer for the program's `tracing` subscriber. The layer stores the log events of handlers whose job types set `keep_logs`.
 //!
-//! Each attempt owns a log with a size limit. This module finds the log of an event's attempt, and formats the event as a line.
+//! Each attempt owns a log with a size limit. This module appends each event as a line to the log of its attempt.
 
 use std::{
     fmt,
@@ -92,8 +92,8 @@ pub struct Logs<S> {
 /// Filter of the layer returned by [`logs`]. Accepts events at a level and above.
 ///
 /// The filter is evaluated for each event, and its decision is never cached per callsite. If all filters of a subscriber are cached,
-/// `tracing-subscriber` reuses the last decision on this thread, even for another event. The database driver checks whether statements
-/// are logged. The next log line after such a check would then be lost to every layer (tokio-rs/tracing#2519).
+/// `tracing-subscriber` reuses the last decision on this thread, even for another event. After the database driver has checked whether
+/// statements are logged, every layer would lose the next log line (tokio-rs/tracing#2519).
 #[derive(Clone, Copy, Debug)]
 pub struct MinimumLevel(LevelFilter);
 
@@ -111,7 +111,7 @@ impl<S> Filter<S> for MinimumLevel {
     }
 }
 
-/// Log of the span's attempt, stored as an extension of the span.
+/// Log of an attempt, stored as an extension of the attempt's spans.
 struct AttemptLog(Arc<OpenLog>);
 
 impl<S> Layer<S> for Logs<S>

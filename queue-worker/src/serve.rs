@@ -128,7 +128,7 @@ struct StallGuard {
 }
 
 impl StallGuard {
-    /// Returns an error if no bytes could be sent for the idle timeout.
+    /// Returns an error if no bytes could be sent during the idle timeout.
     fn check_progress(&mut self, tried: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if tried.is_ready() {
             self.stalled = None;

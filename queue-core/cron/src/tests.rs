@@ -138,8 +138,8 @@ fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> 
     (fault, expected.len())
 }
 
-/// Compares all expressions in `zones` with the independent matcher. Covers every minute of five years if `all` is set, otherwise the
-/// minutes around clock changes. Returns the number of clock changes and the number of runs.
+/// Asserts that the run times of all expressions in `zones` agree with the independent matcher. Covers every minute of five years if
+/// `all` is set, otherwise the minutes around clock changes. Returns the number of clock changes and the number of runs.
 fn agree_with_the_oracle(zones: &[&str], all: bool) -> (usize, usize) {
     let (mut faults, mut runs, mut changes) = (Vec::new(), 0, 0);
     for zone in zones {
@@ -213,7 +213,7 @@ fn entries((first, last): (u32, u32), names: &'static [&'static str], forms: &'s
     prop::collection::vec(prop_oneof![20 => right, 10 => own, 1 => wrong], 1..4).prop_map(|entries| entries.join(","))
 }
 
-/// Generates expressions of five and of six fields, and nicknames, in upper and lower case.
+/// Generates nicknames and expressions with five or six fields, in upper or lower case.
 fn expressions() -> impl Strategy<Value = String> {
     let seconds = prop_oneof![2 => Just(String::new()), 1 => entries((0, 59), &[], &[]).prop_map(|second| second + " ")];
     let days = entries((1, 31), &[], &["L", "LW", "1W", "?"]);

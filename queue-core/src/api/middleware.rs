@@ -1,4 +1,4 @@
-//! Code around every attempt and before every enqueue, for example for tenancy, tracing and error reports.
+//! Code that runs around every attempt and before every enqueue, for example for tenancy, tracing and error reports.
 //!
 //! [`Middleware`] surrounds the attempts of a worker. [`on_enqueue`] registers a hook that runs before each enqueue of this process, and
 //! once for all jobs of an `enqueue_all`.

@@ -1,8 +1,8 @@
-//! Waiting for jobs: the output of a job, or the reason why there is none, and the progress of a running job.
+//! Waits for the output or failure of a job, and reads the progress of a running job.
 //!
-//! To wait for a job by its id, call [`queue.job(id).wait::<T>()`](crate::operate::QueueJob::wait). To wait with the handle of an enqueued
-//! job, call [`handle.wait(&queue)`](crate::JobHandle::wait). The waiting process needs no worker. All waits of a [`Queue`](crate::Queue)
-//! and its clones share one connection, so a web server can wait for thousands of jobs.
+//! To wait for a job by its id, call [`queue.job(id).wait::<T>()`](crate::operate::QueueJob::wait). To wait with the handle of an
+//! enqueued job, call [`handle.wait(&queue)`](crate::JobHandle::wait). The waiting process needs no worker. All waits of a
+//! [`Queue`](crate::Queue) and its clones share one connection, so a web server can wait for thousands of jobs.
 //!
 //! ```no_run
 //! use queue_core::{JobId, Queue, job, wait::WaitError};

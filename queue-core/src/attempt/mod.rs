@@ -52,7 +52,7 @@ pub async fn run(
     on_failure: impl FnMut(Failure) + Send,
 ) -> AttemptEnd {
     if registration.takes_batches() {
-        // The batch future is boxed to keep the futures of attempts of single jobs small.
+        // The batch future is boxed to keep the futures of single-job attempts small.
         let ended = Box::pin(run_batch(registration, &[job], shared, halt, on_failure)).await;
         return ended.into_iter().next().unwrap_or_else(AttemptEnd::interrupted);
     }

@@ -4,8 +4,7 @@ use std::fmt;
 
 use crate::{define::JobId, schema::Store};
 
-/// Reference to a job of any type, which consists of the job's id and store. A reference provides the operations that do not depend on
-/// the job type.
+/// Reference to a job of any type. Consists of the job's id and store, and provides the operations that do not depend on the job type.
 ///
 /// A [`JobHandle`](crate::JobHandle) dereferences to a `JobRef`, and adds the job type. Creating a reference does not check that the job
 /// exists.

@@ -84,7 +84,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Loads the results of a batch of a map's jobs, in the order of the jobs.
+    /// Loads the results of one batch of a map, in the order of the batch's jobs.
     async fn parts(&self, _: JobId, _step: &str, _chunk: i32) -> sqlx::Result<Vec<ChildStatus>> {
         Ok(Vec::new())
     }

@@ -31,14 +31,14 @@ struct ChildStep {
 /// Child to enqueue.
 pub(crate) struct ChildRequest {
     pub(crate) job_type: &'static str,
-    /// Payload as JSON text. `options` is JSON text as well.
+    /// Payload as JSON text. The field `options` has the same format.
     pub(crate) payload: String,
     pub(crate) options: String,
 }
 
 impl Durable {
-    /// Checks the step name. Returns the name, and the id of the child if the step has already spawned the child. Each attempt may use a
-    /// step name only once.
+    /// Checks the step name, which each attempt may use only once. Returns the name, and the id of the child if an earlier attempt has
+    /// spawned the child.
     pub(crate) fn journaled_child(&self, name: StepName) -> Result<(String, Option<JobId>), Failure> {
         let (journal, name) = (self.journal(), checked_name(self, name)?);
         if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {

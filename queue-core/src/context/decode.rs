@@ -16,7 +16,7 @@ use crate::{
     seal::{OpenError, is_sealed, open},
 };
 
-/// Minimum backoff for payloads that do not fit the type. With three attempts, the job waits half a minute for a deploy.
+/// Minimum backoff for payloads that do not fit the type. With three attempts, the two delays add up to half a minute.
 const DEPLOY_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(10)).max(Duration::from_mins(5));
 
 /// Decodes the payload of the attempt. A sealed payload is unsealed first.
@@ -96,7 +96,7 @@ pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayloa
     })
 }
 
-/// Part of the error of a payload that cannot be read in this form.
+/// Error text for a payload that a requeue cannot fix. Commands and log messages detect this text and do not suggest a requeue.
 pub const WOULD_FAIL_AGAIN: &str = "a requeue would fail again";
 
 /// Decodes the payload. A payload that does not fit the type fails the attempt, and the job is retried after a backoff.
@@ -117,8 +117,8 @@ pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: 
 }
 
 /// Describes a JSON syntax error by its cause and position, and names a remedy. Returns `None` if the payload is valid JSON that does not
-/// fit the type. `serde_json` also reports a syntax error for another value in place of an enum or a large integer, so the payload is then
-/// parsed again.
+/// fit the type. `serde_json` reports some mismatches as syntax errors, such as a number in place of an enum. The payload is therefore
+/// parsed again as untyped JSON.
 fn describe_syntax_error(payload: &str, error: &serde_json::Error) -> Option<String> {
     if error.classify() == Category::Data || serde_json::from_str::<Value>(payload).is_ok() {
         return None;
@@ -153,8 +153,7 @@ pub(super) fn reencode<T: JobType>(payload: &serde_json::Value, version: u16) ->
     serde_json::to_value(read.as_serde()).map_err(|error| error.to_string())
 }
 
-/// Describes a mismatch and its path. Decodes the payload again with tracked paths, so that decoding a valid payload does not have to
-/// track paths.
+/// Describes a mismatch and its path. Decodes the payload a second time with path tracking, which the first decoding omits for speed.
 fn describe_mismatch<T: DeserializeOwned>(payload: &str, first: &serde_json::Error) -> String {
     if is_sealed(payload) {
         return "it is sealed, but this release defines the type without `seal`".to_owned();
@@ -192,7 +191,7 @@ const SERDE_KINDS: [&str; 12] = [
     "enum",
 ];
 
-/// Maximum length of a list of expected values, in characters.
+/// Maximum number of characters in a list of expected values.
 const MAX_LIST_CHARS: usize = 200;
 
 /// Removes all parts of a data error's message that may come from the payload. A custom `Deserialize` implementation may include values

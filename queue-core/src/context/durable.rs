@@ -78,7 +78,7 @@ pub struct StepName {
 }
 
 impl StepName {
-    /// Returns the name without its suffix. The sender of a signal uses the same name.
+    /// Returns the name without its suffix. For a received signal, this is the name of the signal.
     pub(super) fn text(&self) -> &str {
         &self.name[..self.text_bytes]
     }
@@ -139,8 +139,8 @@ impl Durable {
     /// Do not end the transaction in SQL. The transaction occupies one connection of the pool until it ends.
     ///
     /// # Errors
-    /// Returns the errors of [`step`](Self::step), after the writes are rolled back. A connection lost during the commit is not an error
-    /// in itself, because the result of the commit is looked up.
+    /// Returns the errors of [`step`](Self::step), after the writes are rolled back. Losing the connection during the commit is not an
+    /// error by itself, because the worker looks up the result of the commit.
     pub async fn step_tx<T, E, W>(&self, name: impl Into<StepName>, work: W) -> JobResult<T>
     where
         T: Serialize + DeserializeOwned,
@@ -213,8 +213,8 @@ impl Durable {
         format!("{}-{}-{}", self.cx.shared().store.schema(), self.cx.id(), name.into().name)
     }
 
-    /// Returns whether a step or a sleep with this name is journaled. With this method, a new release detects how far a job has progressed
-    /// under an older release.
+    /// Returns whether a step or a sleep with this name is journaled. A new release can use this method to detect how far a job has
+    /// progressed under an older release.
     pub fn journaled(&self, name: impl Into<StepName>) -> bool {
         self.journal().has(&name.into().name)
     }
@@ -231,7 +231,7 @@ impl Durable {
         }
     }
 
-    /// Returns the delay of the retry that replaces parking if the state of the journal is uncertain, or `None` if the state is certain.
+    /// Returns the delay after which the job is retried instead of parked, or `None` if the state of the journal is certain.
     pub(crate) fn uncertain_retry_delay(&self) -> Option<Duration> {
         self.journal.get().is_some_and(|journal| journal.is_uncertain()).then_some(UNCERTAIN_RETRY_DELAY)
     }
@@ -289,7 +289,7 @@ fn encode<T: Serialize + DeserializeOwned>(journal: &Journal, name: &str, output
     Ok((decode(journal, name, StepResult::Step(text.clone())).terminal()?, text))
 }
 
-/// Decodes the output of a step. A mismatch is retried, because another release may be able to decode the output.
+/// Decodes the output of a step. After a mismatch the job is retried, because another release may be able to decode the output.
 pub(super) fn decode<T: DeserializeOwned>(journal: &Journal, name: &str, result: StepResult) -> Result<T, Error> {
     let StepResult::Step(output) = result else {
         return Err(journal.step_error(name, "it is journaled as a sleep, not as a step; use another name"));

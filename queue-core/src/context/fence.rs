@@ -27,8 +27,8 @@ pub struct Fence {
 #[derive(Clone, Debug)]
 pub struct JournaledStep {
     pub name: String,
-    /// Attempt that journaled the step, from which later attempts are counted. The value is 2 for a step of attempt 1 if attempt 1 was
-    /// charged only to mark the job as started.
+    /// Attempt that journaled the step. Later attempts are counted from this attempt. The value is 2 instead of 1 if attempt 1 was
+    /// released, but charged to mark the job as started.
     pub attempt: i16,
     /// Output as JSON text. `None` represents JSON null.
     pub output: Option<String>,
@@ -123,7 +123,7 @@ pub struct ChunkEntry {
     pub most: Option<i32>,
 }
 
-/// Journal entry that closes a map: all its jobs are spawned.
+/// Journal entry that closes a map after all jobs of the map are spawned.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CloseEntry {

@@ -5,9 +5,9 @@ use crate::define::{JobType, Payload};
 
 /// Job type of a function with `#[handler]`. Every job type satisfies the bound.
 ///
-/// The expansion assumes the bound in a where clause of its implementation. For a type that is not a job, rustc therefore does not check
-/// the implementation. Rustc reports only the projections [`Job`](Self::Job) and [`Registrar`](Self::Registrar), whose errors have the same
-/// text. The lifetime has no meaning: rustc checks a where clause without bound variables immediately and would report another error.
+/// The generated trait implementations have this bound as a where clause, so rustc does not check them for a type that is not a job.
+/// Rustc reports only the projections [`Job`](Self::Job) and [`Registrar`](Self::Registrar), whose errors have the same text. The
+/// lifetime exists only for `for<'a>` in the clause. Without `for<'a>`, rustc checks the clause immediately and reports another error.
 pub trait HandlerJob<'a> {
     /// `Self`, with the bounds of a job type.
     type Job: JobType<Cx: HandlerContext>;
@@ -32,18 +32,18 @@ pub trait BatchFunction: BatchRunner {}
 pub enum Registrar {}
 
 impl Registrar {
-    /// Creates the registration of a handler of single jobs.
+    /// Creates the registration for a handler of single jobs.
     pub const fn of<H: Function>() -> Registration {
         Registration::of::<H>()
     }
 
-    /// Creates the registration of a handler of batches.
+    /// Creates the registration for a handler of batches.
     pub const fn of_batch<H: BatchFunction>() -> Registration {
         Registration::of_batch::<H>()
     }
 }
 
-/// Context type that a function with `#[handler]` can take, given the context type `Self` of its job type.
+/// Conversion from the context type `Self` of a job type to the context type `C` that the handler function takes.
 #[diagnostic::on_unimplemented(
     message = "the handler of this job type takes `&{Self}`, not `&{C}`",
     label = "expected `&{Self}`",

@@ -24,7 +24,7 @@ const MAX_STEPS: usize = 10_000;
 /// Maximum total size of a job's step outputs, in bytes.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Longest remaining sleep for which an attempt is not suspended, because a suspension and a new claim take about as long.
+/// Longest remaining sleep for which an attempt is not suspended. A suspension and a new claim take about as long as this sleep.
 const MAX_IN_PLACE_WAIT: Duration = Duration::from_secs(1);
 
 /// Retry delay of a job whose in-memory journal may lack a journaled step.
@@ -36,7 +36,7 @@ pub(crate) const TIMEOUT_SUFFIX: &str = " (timeout)";
 /// Name suffix of the wait for a spawned child. The SQL function `queue.join_name` uses the same suffix.
 pub(crate) const JOIN_SUFFIX: &str = " (join)";
 
-/// Early exit of an attempt before its handler has returned.
+/// Reason why an attempt ends before its handler has returned.
 pub(crate) enum EarlyExit {
     /// The handler is waiting for at least the given duration.
     Suspended(Duration),
@@ -87,7 +87,7 @@ pub(super) enum StepResult {
     Sleep(Instant),
 }
 
-/// Wait of a handler for a deadline, for a signal, or for whichever comes first.
+/// Wait of a handler for a deadline, a signal, or the earlier of both.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wait {
     pub(super) until: Option<Instant>,
@@ -99,7 +99,7 @@ impl Journal {
         Self { fence, id: fence.id, shared, last_journaled, state: Mutex::default(), writing: watch::Sender::default() }
     }
 
-    /// Loads the finished steps. If loading fails, attempts count from the current one, so it is not the last.
+    /// Loads the finished steps. If loading fails, the current attempt counts as the first of `max_attempts`.
     pub(super) async fn load(&self) -> Result<(), Error> {
         let steps = self.shared.backend.steps(self.id).await;
         let (mut state, now) = (self.lock(), Instant::now());
@@ -107,7 +107,7 @@ impl Journal {
             self.last_journaled.set(self.fence.attempt);
         }
         for JournaledStep { name, attempt, output, left_ms } in steps? {
-            // Steps are loaded in the order of completion. The latest attempt number wins, because a requeue restarts the attempt count.
+            // The last completed step sets the number, even if it is not the greatest, because a requeue restarts the attempt count.
             self.last_journaled.set(attempt);
             state.output_bytes += output.as_ref().map_or(0, String::len);
             let result = left_ms.map_or(StepResult::Step(output), |left| StepResult::Sleep(now + duration_from_ms(left)));
@@ -280,7 +280,7 @@ impl Journal {
         SignalEntry { fence: self.fence, name: name.to_owned(), signal: signal.to_owned(), end }
     }
 
-    /// Waits until the deadline. If the remaining time is long and no step is running, the attempt can be suspended during the wait.
+    /// Waits until the deadline. While no step is running, a wait longer than [`MAX_IN_PLACE_WAIT`] can suspend the attempt.
     pub(super) async fn wait_until(self: &Arc<Self>, deadline: Instant) {
         let _waiting = self.start_wait(Wait { until: Some(deadline), signal: None });
         loop {
@@ -339,7 +339,7 @@ impl Journal {
         }
     }
 
-    /// Returns whether a journaled step may be missing in memory. Such a job is not parked, because its signal may already be journaled.
+    /// Returns whether a journaled step may be missing in memory. If so, the job is not parked, because its signal may be journaled.
     pub(super) fn is_uncertain(&self) -> bool {
         self.lock().is_uncertain || *self.writing.borrow() > 0
     }

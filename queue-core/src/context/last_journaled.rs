@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicI32, Ordering::Relaxed},
 };
 
-/// Number of the last attempt that journaled a step, if any attempt has. All clones share the value.
+/// Number of the last attempt that journaled a step, or [`NONE`]. All clones share the value.
 #[derive(Clone, Debug)]
 pub(super) struct LastJournaled(Arc<AtomicI32>);
 

@@ -34,8 +34,8 @@ pub(crate) struct ChunkPosition {
 }
 
 impl Durable {
-    /// Checks the step name. Returns the name, and the number of jobs if an earlier attempt has spawned the whole map. Each attempt may
-    /// use a step name only once.
+    /// Checks the step name, which each attempt may use only once. Returns the name, and the number of jobs if an earlier attempt has
+    /// spawned all jobs of the map.
     pub(crate) fn journaled_map(&self, name: StepName) -> Result<(String, Option<i64>), Failure> {
         let (journal, name) = (self.journal(), checked_name(self, name)?);
         if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {

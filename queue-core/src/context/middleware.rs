@@ -82,7 +82,7 @@ enum NextTarget<'a> {
 
 /// Barrier at which the middleware of a batch's attempts waits for the handler.
 pub(crate) struct BatchBarrier {
-    /// Sender of the attempt's index. Used once all middleware of the attempt has called `next.run()`.
+    /// Sender of the attempt's index. The index is sent when all middleware of the attempt has called `next.run()`.
     pub(crate) arrivals: UnboundedSender<usize>,
     /// Index of the attempt within the batch.
     pub(crate) index: usize,
@@ -130,7 +130,7 @@ pub struct AttemptOutput {
 }
 
 impl<'a> Next<'a> {
-    /// Runs the middleware of one attempt of a batch. The innermost middleware waits for the handler of the batch.
+    /// Runs the middleware of one attempt in a batch. The innermost middleware waits for the handler of the batch.
     pub(crate) async fn run_in_batch(barrier: BatchBarrier, cx: &'a Context) -> Result<Option<String>, Failure> {
         let next = Self { rest: &cx.shared.middleware, target: NextTarget::Batch(barrier), cx };
         next.run().await?.into_text(cx)

@@ -179,7 +179,7 @@ impl Context {
         self.start_deadline = deadline;
     }
 
-    /// Returns whether the start deadline has passed, and records the result. An attempt that missed its deadline ends as interrupted.
+    /// Returns whether the start deadline has passed. If so, also marks the attempt, which then ends as interrupted.
     pub(crate) fn check_start_deadline(&self) -> bool {
         let is_late = self.start_deadline.is_some_and(|deadline| Instant::now() >= deadline);
         self.missed_start.fetch_or(is_late, Relaxed);
@@ -191,7 +191,7 @@ impl Context {
         self.missed_start.load(Relaxed)
     }
 
-    /// Calls `f` with the store and the stored type name, to which a sealed payload is bound.
+    /// Calls `f` with the scope of sealed payloads: the store and the stored type name of the job.
     fn with_seal_scope<T>(&self, f: impl FnOnce(SealScope<'_>) -> T) -> T {
         f(SealScope { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
     }

@@ -31,9 +31,9 @@ use crate::{
 pub struct Registration {
     options: Options,
     rust_type: fn() -> &'static str,
-    /// Returns the Rust type of the handler.
+    /// Function that returns the id of the handler's Rust type.
     handler: fn() -> TypeId,
-    /// Returns the full path of the handler's Rust type, for error messages.
+    /// Function that returns the full path of the handler's Rust type, for error messages.
     handler_name: fn() -> &'static str,
     /// State types that the handler requires in addition to the state types in the options.
     state: &'static [StateKey],
@@ -120,8 +120,8 @@ impl Registration {
         required.filter(|key| !states.has(**key)).map(|key| (self.options.name, key.name()))
     }
 
-    /// Runs one attempt with `payload` as JSON text. A payload that does not fit the type is retried, because another release may be able
-    /// to decode the payload. Invalid JSON is a terminal failure. A call for a type with a batch handler is also a terminal failure.
+    /// Runs one attempt with `payload` as JSON text. If the payload does not fit the type, the job is retried, because another release
+    /// may be able to decode the payload. Fails terminally for invalid JSON and for a type with a batch handler.
     pub(crate) fn run<'a>(&self, payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
         (self.run)(payload, cx)
     }
@@ -146,7 +146,7 @@ fn run<'a, H: JobRunner>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a>
     })
 }
 
-/// Rejects an attempt to run a single job outside a batch. Batch handlers always run in batches, even for one job.
+/// Rejects a job that is run outside a batch. Batch handlers always run in batches, even for one job.
 fn run_in_batch<'a>(_: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     Box::pin(async move { Err(Failure::terminal(format!("the handler of `{}` runs only batches", cx.job_type()))) })
 }
@@ -228,8 +228,8 @@ impl Registry {
         self.by_name.is_empty()
     }
 
-    /// Removes the sealed types whose keyring this process lacks. Other workers then run their jobs. Calls `on_removed` with each removed
-    /// type and its keyring.
+    /// Removes the sealed types whose keyring this process lacks, and calls `on_removed` with each removed type and its keyring. Jobs of
+    /// the removed types are left to other workers.
     ///
     /// # Errors
     /// Returns [`RegistryError::NoKeyring`] if no type remains.
@@ -282,7 +282,7 @@ impl Registry {
     }
 }
 
-/// Maximum retention of a type's history. Also the maximum time until a job expires.
+/// Maximum duration of the options `retain` and `expires`.
 const MAX_RETENTION: std::time::Duration = std::time::Duration::from_hours(100 * 365 * 24);
 
 fn check(registration: &Registration) -> Result<(), RegistryError> {

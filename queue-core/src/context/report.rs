@@ -160,8 +160,8 @@ impl fmt::Debug for Reporter {
 pub struct ReportSender(mpsc::UnboundedSender<Arc<Report>>);
 
 impl ReportSender {
-    /// Creates the channel. A report is in the channel at most once, plus once for each waiting write. The number of running attempts
-    /// therefore bounds the number of queued reports.
+    /// Creates the channel. A report is queued again only after the worker has taken it, except for a waiting write and at the end of its
+    /// attempt. The number of running attempts therefore limits the number of queued reports.
     pub fn open() -> (Self, mpsc::UnboundedReceiver<Arc<Report>>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
@@ -241,7 +241,7 @@ impl Report {
         !self.lock().waiters.is_empty()
     }
 
-    /// Returns the job if its attempt has ended and has left a row that must be deleted.
+    /// Returns the id of the job if its attempt has ended and the database has a row of the attempt, which must be deleted.
     pub fn stale_row(&self) -> Option<JobId> {
         let values = self.lock();
         (values.state == ReportState::Ended && values.has_row).then_some(self.fence.id)
@@ -296,7 +296,7 @@ impl Report {
         }
     }
 
-    /// Waits up to `max_wait` until the pending values are written.
+    /// Waits up to `max_wait` for the pending values to be written.
     pub(crate) async fn flush(self: &Arc<Self>, max_wait: Duration) {
         let result = {
             let mut values = self.lock();
@@ -331,7 +331,7 @@ impl Report {
     }
 }
 
-/// Notifies the waiters. A waiter that is no longer waiting is skipped.
+/// Notifies the waiters. A waiter that has dropped its receiver is skipped.
 fn notify(waiters: Vec<oneshot::Sender<WriteResult>>, written: &WriteResult) {
     for waiter in waiters {
         let _ = waiter.send(written.clone());

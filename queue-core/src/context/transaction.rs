@@ -84,7 +84,7 @@ impl JobTransaction {
 
     /// Completes the job with `output` and commits. Returns `output` for the handler to return.
     ///
-    /// Afterwards the job is completed. A later error or panic of the handler is only logged.
+    /// An error or panic of the handler after the commit is only logged, because the job is already completed.
     ///
     /// # Errors
     /// Returns one of the following errors if the job is not completed and nothing was written:
@@ -227,7 +227,7 @@ impl fmt::Debug for JobTransaction {
     }
 }
 
-/// State of the transactions of one attempt.
+/// Transaction state of one attempt.
 #[derive(Debug)]
 pub(crate) struct TransactionTracker {
     fence: Fence,

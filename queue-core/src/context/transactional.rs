@@ -92,8 +92,8 @@ impl Context {
         self.transaction.commit(output).await
     }
 
-    /// Locks the transaction that completes this job of a type with the option [`transactional`](crate::options::Options::transactional).
-    /// Writes and enqueues in the transaction commit together with the job's completion.
+    /// Locks the transaction of a job whose type has the option [`transactional`](crate::options::Options::transactional). Writes and
+    /// enqueues in the transaction commit together with the job's completion.
     ///
     /// Only one guard exists at a time, so a second call waits until the first guard is dropped. Use the guard as a connection. Do not
     /// begin or end transactions in SQL. Begin nested transactions with the guard's `begin`. Types that are not transactional use

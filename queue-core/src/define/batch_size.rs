@@ -3,9 +3,9 @@
 /// Returns the maximum batch size for attempt number `attempt` (counted from 1) of a type with `#[job(batch = most)]`. `max_attempts` is
 /// the maximum number of attempts. `crashes` is the number of attempts that ended with a crash of the process.
 ///
-/// A failed batch is retried in batches of a quarter of its size. If too few attempts remain, each attempt divides the size by the same
-/// larger factor. A job runs alone in its last attempt and in every attempt after a crash of the process. A job therefore becomes a dead
-/// letter only if it fails while it runs alone or if the handler fails this job explicitly.
+/// A failed batch is retried in batches that are a quarter as large. If `max_attempts` is low, the size decreases by a larger factor,
+/// which is the same for all attempts. A job runs alone in its last attempt and in every attempt after a crash of the process. A job
+/// therefore becomes a dead letter only if it fails while it runs alone or if the handler fails this job explicitly.
 ///
 /// ```
 /// # use queue_core::batch::most_together;

@@ -17,7 +17,7 @@ const FORGET: &str = "forget";
 pub struct OrderingKey {
     /// Hash of the key, as stored in the tables.
     pub id: i64,
-    /// Whether the key's next job runs after a job of the key became a dead letter.
+    /// Whether the key's next job runs although an earlier job of the key is a dead letter.
     pub skips_dead: bool,
 }
 
@@ -99,8 +99,8 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// Creates the ending of attempt number `attempt` of a job with the ordering key `key`. [`with_output`](Self::with_output) and
-    /// [`with_error`](Self::with_error) add texts.
+    /// Creates the ending for attempt number `attempt`. `key` is the ordering key of the job. The methods
+    /// [`with_output`](Self::with_output) and [`with_error`](Self::with_error) add the output and the error.
     pub fn new(verdict: Verdict, attempt: i16, key: Option<OrderingKey>) -> Self {
         let (ran, signals) = (Duration::ZERO, Vec::new());
         Self { verdict, attempt, key, keep: true, dependents: Dependents::None, ran, output: None, error: None, signals, restart: None }
@@ -256,8 +256,8 @@ impl Ending {
         }
     }
 
-    /// Returns whether only the job's completion must be written. True for a first attempt with a kept record, without an output or an
-    /// ordering key. The only possible dependent is a gather, which needs only the number of completed parts.
+    /// Returns whether only the job's completion must be written: the first attempt completed the job, and the job keeps its record and
+    /// has neither an output nor an ordering key. Its only possible dependent is a gather, which counts completed parts.
     pub fn is_plain(&self) -> bool {
         let is_first = self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none();
         is_first && self.dependents != Dependents::Jobs

@@ -45,9 +45,9 @@ pub type JobResult<T = ()> = Result<T, Failure>;
 
 /// Failure of an attempt, and the consequence for the job.
 ///
-/// Any `std::error::Error`, `anyhow::Error` or string converts into a failure that is retried after the type's backoff. The constructors
-/// create failures with other consequences. [`kind`](Self::kind) returns the consequence, and [`error`](Self::error) the cause. The text of
-/// the error and its sources is stored with the job, so it must not contain secrets.
+/// Any `std::error::Error`, `anyhow::Error` or string converts into a failure after which the job is retried with the type's backoff. The
+/// constructors create failures with other consequences. [`kind`](Self::kind) returns the consequence, and [`error`](Self::error) the
+/// cause. The text of the error and its sources is stored with the job, so it must not contain secrets.
 ///
 /// ```
 /// use queue_core::{Failure, FailureKind, JobResult};
@@ -111,13 +111,13 @@ impl FailureKind {
 }
 
 impl Failure {
-    /// Creates a failure that is not retried. The job becomes a dead letter immediately.
+    /// Creates a terminal failure. The job is not retried and becomes a dead letter immediately.
     pub fn terminal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: FailureKind::Terminal, error: Some(error.into()) }
     }
 
-    /// Creates a failure that is retried after `wait` instead of the type's backoff, for example after the delay in a `Retry-After`
-    /// header. If `wait` exceeds 100 years, the failure is terminal.
+    /// Creates a failure with a retry delay of `wait` instead of the type's backoff, for example the delay in a `Retry-After` header. If
+    /// `wait` exceeds 100 years, the failure is terminal.
     pub fn retry_in(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::with_delay(FailureKind::RetryIn(wait), wait, Some(error.into()))
     }
@@ -174,7 +174,7 @@ impl Failure {
     }
 }
 
-/// Formats the error of one job of a batch of `many` jobs.
+/// Formats the error of a job that ran in a batch of `many` jobs.
 pub(crate) fn batch_error(error: &str, many: usize) -> String {
     if many > 1 { format!("{error} (it ran in a batch of {many} jobs)") } else { error.to_owned() }
 }

@@ -38,7 +38,7 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
     /// Options of the job type, as given to `#[job(..)]`.
     const OPTIONS: Options;
 
-    /// Whether payloads of all older versions have an upgrade. False only for a `send_only` type with a version above 1 and without the
+    /// Whether payloads of all older versions can be upgraded. False only for a `send_only` type with a version above 1 and without the
     /// option `upgrade`. A function with `#[handler]` for such a type does not compile.
     #[doc(hidden)]
     const HAS_UPGRADES: bool = true;
@@ -65,8 +65,8 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
         None
     }
 
-    /// Converts the payload of an older [`version`](Options::version) into this type. The option `upgrade = from_v1` sets the function,
-    /// or for several versions `upgrade(1 = from_v1, 2 = from_v2)`.
+    /// Converts the payload of an older [`version`](Options::version) into this type. The option `upgrade = from_v1` sets the upgrade
+    /// function. With several old versions, write `upgrade(1 = from_v1, 2 = from_v2)`.
     ///
     /// Each function takes the old payload as a type with the old fields, or as `serde_json::Value`. A function returns this type, or a
     /// `Result` with this type and a `&'static str` as the error message. The message cannot contain payload data.
@@ -86,8 +86,8 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
 
 /// Bound of payload types, which every type with `Serialize` and `DeserializeOwned` satisfies.
 ///
-/// The serde traits are not supertraits of [`JobType`], because rustc would report each of them, with a list of foreign types, for every
-/// use of a payload without the derives. For this bound, rustc prints the message below.
+/// The serde traits are not supertraits of [`JobType`]. Otherwise rustc would report each serde trait, with a list of foreign types, for
+/// every use of a payload without the derives. For this bound, rustc prints the message below.
 #[diagnostic::on_unimplemented(
     message = "the payload `{Self}` does not implement both `Serialize` and `Deserialize`",
     label = "write `#[derive(Serialize, Deserialize)]` above the struct"

@@ -62,7 +62,7 @@ pub(crate) struct NodeRef {
 }
 
 thread_local! {
-    /// References found so far in the payload that a flow is encoding. `None` outside of [`collect_node_refs`].
+    /// References to nodes found so far in the payload that is being encoded. `None` outside of [`collect_node_refs`].
     static NODE_REFS: RefCell<Option<Vec<NodeRef>>> = const { RefCell::new(None) };
 }
 

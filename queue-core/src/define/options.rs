@@ -254,8 +254,8 @@ impl Options {
     /// time of the job. A job that has not started within the delay expires. An expired job does not run, and its dependents are
     /// notified. By default jobs do not expire.
     ///
-    /// A job has started once an attempt was charged, so neither a retried job nor a job of a crashed process expires. A job that was
-    /// released without a charge, by a shutdown or a snooze, has not started. An enqueue can set a different expiry:
+    /// A job has started once an attempt has been charged, so neither a retried job nor a job of a crashed process expires. A job that
+    /// was released without a charge, by a shutdown or a snooze, has not started. An enqueue can set a different expiry:
     /// [`Enqueue::expires_at`](crate::Enqueue::expires_at).
     #[must_use]
     pub const fn expires(mut self, time: Duration) -> Self {
@@ -275,7 +275,7 @@ impl Options {
         self
     }
 
-    /// Sets the durability of enqueues in transactions of their own. With the default, `full`, an enqueue waits until its commit is on
+    /// Sets the durability of enqueues that have their own transaction. With the default, `full`, an enqueue waits until its commit is on
     /// disk. With `relaxed`, it does not wait; see [`Durability::Relaxed`] for the risk. Has no effect in the caller's transaction.
     #[must_use]
     pub const fn durability(mut self, durability: Durability) -> Self {

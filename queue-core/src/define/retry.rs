@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// Delay before the next attempt.
+/// Policy for the delay before the next attempt.
 ///
 /// The delay after attempt `n` is `base` for a fixed backoff, `base * n` for a linear backoff, and `base * 2^(n-1)` for an exponential
 /// backoff. The delay is at most `max`. The jitter then lengthens or shortens the delay at random, by up to the fraction `jitter` of the
@@ -195,8 +195,8 @@ pub enum Verdict {
     Release,
     /// The job is cancelled and kept in the history.
     Cancel,
-    /// The job did not start before its expiry time and is kept in the history. No outcome leads to this verdict, because there was no
-    /// attempt.
+    /// The job did not start before its expiry time and is kept in the history. No [`Outcome`] leads to this verdict, because an outcome
+    /// requires an attempt.
     Expire,
 }
 

@@ -49,7 +49,7 @@ impl<'a> SystemAttributes<'a> {
 
     /// Returns which jobs are notified when the job ends.
     pub(crate) fn dependents(&self) -> Dependents {
-        // If in doubt, dependents are notified: a needless notification is cheap, but a missed notification would leave a job waiting.
+        // Any attribute value counts: an unnecessary notification is cheap, but a missed notification would leave a job waiting.
         match (self.child_of.or(self.node_of), self.part_of) {
             (Some(_), _) => Dependents::Jobs,
             (None, Some(_)) => Dependents::Gather,

@@ -99,8 +99,8 @@ impl Timing {
         std::iter::successors(self.next(after), |tick| self.next(*tick)).take(most).collect()
     }
 
-    /// Returns at most the last `most` ticks up to `until`, from the earliest to the latest. `from` is the first tick considered. The
-    /// search starts close to `until` and doubles its range each time, so it computes few earlier ticks.
+    /// Returns the last ticks from `from` to `until`, at most `most`, in ascending order. `from` is a tick. The search starts close to
+    /// `until` and doubles its range until it has enough ticks, so it computes few earlier ticks.
     fn last_ticks(&self, from: DateTime<Utc>, until: DateTime<Utc>, most: usize) -> Vec<DateTime<Utc>> {
         let mut back = TimeDelta::minutes(2);
         loop {

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Time during which a job holds its uniqueness key. Keys are scoped to the queue and the job type, so other types and queues may use the
 /// same key.
 ///
-/// The enqueue that created the holder of the key determines this setting. Later enqueues do not change it.
+/// A job keeps the setting of the enqueue that created the job. Later enqueues with the same key do not change the setting.
 ///
 /// ```no_run
 /// use queue_core::{Job, job, options::While};

@@ -1,4 +1,4 @@
-//! Enqueue of many jobs of one type from an iterator.
+//! Bulk enqueue from an iterator, for jobs of one type.
 
 use std::{
     borrow::Cow,

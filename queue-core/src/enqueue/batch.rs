@@ -1,4 +1,4 @@
-//! Batches of jobs of several types: collected first, then enqueued together.
+//! Batches: jobs of several types that are collected first and then enqueued together.
 
 use std::{borrow::Cow, fmt, future::Future};
 

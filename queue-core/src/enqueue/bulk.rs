@@ -1,10 +1,10 @@
-//! Writes many jobs, by `INSERT` (module `insert`) or by `COPY` (module `copy`). `COPY` is 10 % faster. A million jobs take little more
-//! memory than ten thousand.
+//! Writes many jobs by `INSERT` (module `insert`), `COPY` (module `copy`) or SQL functions (module `each`). `COPY` is 10 % faster than
+//! `INSERT`. A million jobs take little more memory than ten thousand.
 //!
-//! `COPY` is used only for sets larger than one chunk, because starting and ending a `COPY` is expensive. `COPY` is used only on pool
-//! connections. If the future of a `COPY` is dropped, `sqlx` loses track of the server's responses, so the connection must be closed. A
-//! connection borrowed from the caller cannot be closed, and its later statements would read the responses to earlier statements. From the
-//! first job that is not plain (see `EnqueueRow::is_plain`), all jobs are written by `INSERT`.
+//! `COPY` is used only if the first chunk has the maximum number of rows, because starting and ending a `COPY` is expensive. `COPY` also
+//! requires a pool connection. If the future of a `COPY` is dropped, `sqlx` loses track of the server's responses, so the connection must
+//! be closed. A connection borrowed from the caller cannot be closed, and its later statements would read the responses to earlier
+//! statements. The first job that is not plain (see `EnqueueRow::is_plain`) and all later jobs are written by `INSERT`.
 
 use super::{
     copy, each,

@@ -1,5 +1,5 @@
-//! Writes jobs with uniqueness keys, one statement per chunk. The statement enqueues the jobs one by one, because an earlier job may take
-//! the key of a later job.
+//! Writes jobs one by one through SQL functions, one statement per chunk. Used for unique jobs, because an earlier job may take the key
+//! of a later job, and for roles without privileges on the tables.
 
 use sqlx::{PgConnection, Row as _};
 

@@ -9,7 +9,7 @@ use crate::{define::format_duration, error::Error};
 /// Maximum delay in seconds: 3,000 years.
 pub(super) const MAX_DELAY_SECS: u64 = 94_608_000_000;
 
-/// Expiry of a job that has not started.
+/// Expiry of a job: none, an absolute time, or a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expiry {
     Never,

@@ -29,9 +29,9 @@ pub trait Job: JobType {
     /// Nothing is enqueued until the builder is awaited. See [`Enqueue`] for the builder's options.
     ///
     /// # Errors
-    /// Returns an error if the payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, or the queue
-    /// is at its capacity ([`Error::AtCapacity`](crate::Error::AtCapacity)). Also returns an error if the schema is missing or the
-    /// database fails. After a database error, your transaction can only be rolled back.
+    /// Returns [`Error::AtCapacity`](crate::Error::AtCapacity) if the queue is at its capacity. Returns an error if an option is out of
+    /// range, or if the payload cannot be stored exactly, for example because it contains NUL. Also returns an error if the schema is
+    /// missing or the database fails. After a database error, your transaction can only be rolled back.
     fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Enqueue<'c, Self> {
         Enqueue::new(self, on)
     }

@@ -205,7 +205,7 @@ where
     Ok(rows)
 }
 
-/// Enqueues a chunk in the transaction. Without a transaction, as in a test that enqueues nothing, only assigns placeholder ids.
+/// Enqueues a chunk in the transaction. Returns placeholder ids without a transaction, as in a test that enqueues nothing.
 async fn write(
     tx: Option<OwnedTransaction>,
     store: Store,

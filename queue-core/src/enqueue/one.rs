@@ -163,7 +163,7 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
                 pause = (pause * 2).min(MAX_RETRY_DELAY);
             }
         }
-        // Last attempt. If no capacity became available in time, it returns the error `AtCapacity`.
+        // Only or last attempt. If the queue is at its capacity, returns the error `AtCapacity`, or `None` with `unless_at_capacity`.
         job.send(&mut on, unless_at_capacity).await
     }
 }
@@ -173,7 +173,7 @@ struct PreparedEnqueue {
     row: EnqueueRow<'static>,
     options: EnqueueOptions,
     store: Store,
-    /// Whether the commit can return before the transaction is written to disk. A relaxed enqueue has its own transaction.
+    /// Whether the commit can return before the transaction is written to disk. Set only if the enqueue has its own transaction.
     relaxed: bool,
 }
 

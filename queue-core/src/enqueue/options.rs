@@ -100,9 +100,9 @@ macro_rules! option_methods {
         /// contains several jobs with the same key, the first job is written.
         ///
         /// [`JobHandle::outcome`](crate::JobHandle::outcome) returns the outcome. Producers with the same key wait for each other's
-        /// transactions, and a rollback frees the key. Uniqueness holds at every isolation level: above read committed, a conflict with
-        /// rows outside of your snapshot is a serialization failure. Transactions that take several keys in different orders may
-        /// deadlock, and the server then aborts one of the transactions.
+        /// transactions, and a rollback frees the key. Uniqueness holds at every isolation level. At levels above read committed, a
+        /// conflict with rows outside of your snapshot is a serialization failure. Transactions that take several keys in different
+        /// orders may deadlock, and the server then aborts one of the transactions.
         pub fn unique($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().unique.get_or_insert_default().key = Some(key.into());
             $same
@@ -240,7 +240,7 @@ impl EnqueueOptions {
         self.seal.map(|keyring| Sealing { keyring, job_type: self.job_type, version: self.version })
     }
 
-    /// Returns whether the options set no keys, metadata, membership or expiry. The job is then plain, unless the payload defines keys.
+    /// Returns whether the options set no keys, metadata, membership or expiry. A plain job also has no keys from its payload.
     pub(super) fn is_plain(&self) -> bool {
         self.key.is_none()
             && self.fair.is_none()

@@ -16,7 +16,7 @@ use crate::{
     schema::Store,
 };
 
-/// Rows to write. Each row is encoded on demand.
+/// Iterator over the rows to write. Each row is encoded on demand.
 pub(super) type EnqueueRows<'a> = Box<dyn Iterator<Item = Result<EnqueueRow<'a>, Error>> + Send + 'a>;
 
 /// Result of a bulk write: the number of jobs and, if requested, their ids in order.
@@ -109,8 +109,8 @@ impl<'t> LanePlaces<'t> {
     pub(super) async fn check_capacity(&self, connection: &mut PgConnection, jobs: u64) -> Result<(), Error> {
         if self.has_capacity {
             self.execute_per_queue(&mut *connection, include_str!("../../sql/check_capacity.sql"), jobs).await?;
-            // Workers may have started to remove the lanes since the previous query. A lane that is found or created now stays, because
-            // this transaction writes to it.
+            // Workers may have started to remove the lanes since the previous query. After this query the lanes are not removed, because
+            // this transaction writes to them.
             let lanes: BTreeSet<_> = self.options.iter().map(lane_of).collect();
             find_or_create_lanes(connection, self.store, lanes.iter(), true).await?;
         }
@@ -146,8 +146,8 @@ impl<'t> LanePlaces<'t> {
     }
 }
 
-/// Finds or creates lanes. `writes_next` is true if the caller now writes jobs to the lanes, and false if the enqueue may still be
-/// rejected.
+/// Finds or creates lanes. `writes_next` is true if the caller is about to write jobs to the lanes. It is false if the enqueue may still
+/// be rejected.
 async fn find_or_create_lanes<'l>(
     connection: &mut PgConnection,
     store: Store,

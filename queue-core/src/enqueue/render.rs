@@ -1,4 +1,4 @@
-//! Enqueue as an SQL statement with parameters, for a transaction of another driver.
+//! SQL statement that enqueues a job, with its parameters, for execution by another database driver.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -16,8 +16,8 @@ use crate::{
     trace,
 };
 
-/// Builder for an enqueue that another driver sends. Created by [`Job::statement`](crate::Job::statement). Override options of the job type
-/// with the methods below, then call [`build`](Self::build).
+/// Builder of an enqueue statement for another database driver. Created by [`Job::statement`](crate::Job::statement). Override options
+/// of the job type with the methods below, then call [`build`](Self::build).
 ///
 /// With tokio-postgres:
 ///

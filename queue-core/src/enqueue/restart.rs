@@ -15,10 +15,10 @@ impl Durable {
     /// Ends this attempt and restarts the job with `payload`. The job keeps its id and gets an empty journal. With restarts, a job that
     /// runs for years stays below the maximum number of steps.
     ///
-    /// This method never returns, so neither `?` nor `ok()` nor middleware can treat a restart as a failure. The handler's future is
-    /// dropped the next time it waits, including other branches of a `join!`. One commit under the lease writes the new payload, deletes
-    /// the old journal and moves the job to the end of its lane. If the process ends before the commit, this attempt is repeated. A
-    /// cancellation that is requested before the commit takes precedence.
+    /// This method never returns, so neither `?` nor `ok()` nor middleware can treat a restart as a failure. The handler's future,
+    /// including other branches of a `join!`, is dropped after the current poll. One commit under the lease writes the new payload,
+    /// deletes the old journal and moves the job to the end of its lane. If the process ends before the commit, this attempt is repeated.
+    /// A cancellation that is requested before the commit takes precedence.
     ///
     /// A restart discards steps, sleeps, received signals, the checkpoint and the progress. The counts of attempts and crashes restart at
     /// zero, so a job that restarts every night has the full number of attempts each night. The expiry is discarded as well, because the
@@ -57,7 +57,7 @@ impl Durable {
             Ok(restart) => self.request_restart(restart),
             Err(failure) => self.reject_restart(failure),
         }
-        // The worker drops this future at the early exit of the attempt.
+        // The worker ends the attempt after this poll and drops the future.
         pending().await
     }
 }

@@ -58,7 +58,7 @@ pub struct BulkOperation<'q, C = PgPool> {
     note: Option<Note>,
 }
 
-/// Number of jobs changed by a [`BulkOperation`], by outcome.
+/// Number of jobs that a [`BulkOperation`] has changed, by outcome.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -137,7 +137,7 @@ impl<C: QueueConnection> BulkOperation<'_, C> {
         self.count_up_to(u64::MAX).await
     }
 
-    /// Counts jobs like [`count`](Self::count), but stops soon after `most` jobs. Cheaper if only the order of magnitude matters.
+    /// Counts jobs like [`count`](Self::count), but stops soon after `most` jobs. Use this method if only the order of magnitude matters.
     ///
     /// # Errors
     /// Returns the errors of [`count`](Self::count).

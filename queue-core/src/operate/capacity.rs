@@ -39,8 +39,8 @@ pub struct Capacity {
 
 impl<C: QueueConnection> Queue<C> {
     /// Sets the capacity of a queue to `capacity` waiting jobs, or removes the capacity if `capacity` is `None`. Jobs that are already
-    /// waiting stay. Only new jobs are rejected, with [`Error::AtCapacity`]. Retried, released, recovered and requeued jobs are never
-    /// rejected.
+    /// waiting stay in the queue. Only new jobs are rejected, with [`Error::AtCapacity`]. Retried, released, recovered and requeued jobs
+    /// are never rejected.
     ///
     /// A transaction that began before the change was committed may still enqueue under the old capacity.
     ///
@@ -75,7 +75,7 @@ impl<C: QueueConnection> Queue<C> {
         self.query_capacities(None).await
     }
 
-    /// Returns the names of the existing queues, sorted. A queue exists if it has a capacity or has ever had a job.
+    /// Returns the names of the existing queues, sorted. A queue exists if it has a capacity or a lane. Unused lanes are removed.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.

@@ -108,7 +108,7 @@ impl<C: QueueConnection> Queue<C> {
         self.query_oldest(None).await
     }
 
-    /// Like [`Queue::oldest`], but returns only the `most` queues with the longest waits.
+    /// Returns the same as [`Queue::oldest`], but only for the `most` queues with the longest waits.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.
@@ -323,7 +323,7 @@ pub struct Backlog {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct WorkerRecord {
-    /// Id of the worker, new at every start.
+    /// Id of the worker. A worker gets a new id at every start.
     pub id: Uuid,
     /// Name of the worker.
     pub name: String,
@@ -339,18 +339,18 @@ pub struct WorkerRecord {
     pub started_at: DateTime<Utc>,
     /// Expiry time of the worker's last heartbeat.
     pub expires_at: DateTime<Utc>,
-    /// Whether the last heartbeat is still valid. Jobs of a silent worker are recovered by other workers.
+    /// Whether the last heartbeat is still valid. After it has expired, other workers recover the worker's jobs.
     pub alive: bool,
     /// Number of jobs in the worker's leases.
     pub jobs: i64,
-    /// Number of slots that were running a job or a batch at the last heartbeat. `None` if the worker is silent or has not reported the
-    /// number. Transactional jobs have separate slots, which are counted here and in [`slots`](Self::slots).
+    /// Number of slots that were running a job or a batch at the last heartbeat. `None` if the heartbeat has expired or did not report
+    /// the number. Transactional jobs have separate slots, which are counted here and in [`slots`](Self::slots).
     pub busy: Option<i32>,
     /// Number of slots at the last heartbeat, over the queues that the worker serves. A worker that serves all queues counts the queues
     /// that it has encountered.
     pub slots: Option<i32>,
-    /// Resident memory of the process at the last heartbeat, in bytes. `None` if the operating system does not report it or the worker is
-    /// silent.
+    /// Resident memory of the process at the last heartbeat, in bytes. `None` if the heartbeat has expired or the operating system does
+    /// not report the memory.
     pub memory: Option<i64>,
 }
 

@@ -42,7 +42,7 @@ pub struct DeadGroup {
     pub example: JobId,
     /// Queues of the group's jobs, at most ten queues.
     pub queues: Vec<String>,
-    /// Ids of all jobs in the group, latest death first.
+    /// Ids of all jobs in the group, most recent dead letter first.
     #[serde(skip)]
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub ids: Vec<JobId>,
@@ -102,7 +102,7 @@ impl<C: QueueConnection> Queue<C> {
     }
 }
 
-/// Groups rows that are sorted by time of death, latest death first.
+/// Groups rows by job type and error. The rows must be sorted by `died_at`, in descending order.
 fn group_rows(rows: Vec<DeadRow>) -> Vec<DeadGroup> {
     let (mut indexes, mut groups) = (HashMap::<(String, String), usize>::new(), Vec::<DeadGroup>::new());
     for DeadRow { id, died_at, queue, job_type, error } in rows {

@@ -37,7 +37,7 @@ pub struct Filter {
     /// [`Page::next`](super::Page::next) of the previous page.
     pub before: Option<JobId>,
     /// Maximum time since the selected jobs finished or died. For unfinished jobs, the time since the enqueue counts. Durations of more
-    /// than a hundred years are treated as a hundred years, also in `older_than`.
+    /// than a hundred years are treated as a hundred years. The same applies to `older_than`.
     pub since: Option<Duration>,
     /// Minimum time since the selected jobs finished or died. For unfinished jobs, the time since the enqueue counts.
     pub older_than: Option<Duration>,

@@ -62,9 +62,9 @@ impl Histogram {
         self.0.iter_mut().zip(&other.0).for_each(|(here, there)| *here += there);
     }
 
-    /// Returns the quantile for `share`: 0.5 is the median, 0.99 the 99th percentile. Returns `None` if the histogram is empty. The result
-    /// is exact to the bucket. Within a bucket, durations are assumed to be evenly distributed on a logarithmic scale. The result for the
-    /// last bucket is one day.
+    /// Returns the quantile for `share`, from 0 to 1. A share of 0.5 yields the median. Returns `None` if the histogram is empty. The
+    /// result is exact to the bucket. Within a bucket, durations are assumed to be evenly distributed on a logarithmic scale. The result
+    /// for the last bucket is one day.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let rank = share.clamp(0.0, 1.0) * self.count() as f64;
         let mut before = 0;

@@ -27,7 +27,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct HistoryRange {
-    /// Length of the time range, which ends now: ten seconds to 30 days. Default: one hour.
+    /// Length of the time range, from ten seconds to 30 days. The range ends at the time of the query. Default: one hour.
     pub last: Duration,
     /// Length of a step, or `None` (the default) for a single step. The minimum is 10 seconds for ranges up to an hour, a minute for ranges
     /// up to a day, and an hour for longer ranges. Other lengths are rounded up to a multiple of the minimum.
@@ -91,7 +91,7 @@ pub struct AttemptStatistics {
     pub released: u64,
     /// Number of jobs that expired because no attempt started in time.
     pub expired: u64,
-    /// Number of handler runs without effect, because other workers had recovered the job after the worker lost its lease.
+    /// Number of handler runs whose result was discarded, because the worker had lost the job's lease.
     pub lease_lost: u64,
     /// Number of attempts that exceeded the timeout of their job type.
     pub timed_out: u64,

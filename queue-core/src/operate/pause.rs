@@ -272,9 +272,9 @@ impl<C: QueueConnection> Queue<C> {
 }
 
 impl Queue {
-    /// Waits until all live workers have stopped starting jobs of the scope. Returns false if the scope is not paused, or is resumed in the
-    /// meantime. The pause must be committed. An unresponsive worker delays the result until the worker's lease has expired. The future can
-    /// be dropped at any time, and the pause stays in effect.
+    /// Waits until all live workers have acknowledged the pause and start no more jobs of the scope. Returns false if the scope is not
+    /// paused or is resumed during the wait. The pause must be committed. An unresponsive worker delays the result until the worker's
+    /// lease has expired. The future can be dropped at any time, and the pause stays in effect.
     ///
     /// # Errors
     /// Returns the errors of [`Queue::pause_awaits`].

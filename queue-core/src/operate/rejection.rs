@@ -22,8 +22,8 @@ struct RejectionDetail {
     holder: Option<JobId>,
 }
 
-/// Converts a database error to a variant that callers can distinguish. An error without a JSON DETAIL stays a database error, because a
-/// lock timeout, for example, has the same SQLSTATE as a rejection.
+/// Converts a database error to a variant that callers can distinguish. An error without a JSON DETAIL stays a database error. For
+/// example, a lock timeout has the same SQLSTATE as a rejection.
 pub(super) fn explain(error: sqlx::Error, store: Store) -> Error {
     parse_rejection(&error).unwrap_or_else(|| enqueue::store_error(error, store))
 }

@@ -34,8 +34,8 @@ pub struct JobStep {
     pub at: DateTime<Utc>,
     /// Duration of the step, in milliseconds; 0 for a sleep.
     pub ran_ms: i32,
-    /// End time of a sleep, or time a wait for a signal timed out; `None` for other steps. During the wait `NAME`, the journal has a step
-    /// `NAME (timeout)` with the time at which the wait times out.
+    /// End time of a sleep, or time at which a wait for a signal timed out; `None` for other steps. During the wait `NAME`, the journal
+    /// has a step `NAME (timeout)` with the time at which the wait times out.
     pub until: Option<DateTime<Utc>>,
 }
 

@@ -47,7 +47,7 @@ impl<'f> Walk<'f> {
         Ok(Self { store, filter, states, skip_priority, before_id, position: START, id: i64::MIN })
     }
 
-    /// Returns the ids of at most `most` next jobs, or `None` after the last job.
+    /// Returns the ids of the next jobs, at most `most` ids. Returns `None` after the last job.
     pub(super) async fn next(&mut self, connection: &mut PgConnection, most: i64) -> sqlx::Result<Option<Vec<JobId>>> {
         while let Some(state) = self.states.first() {
             let ids = match state {

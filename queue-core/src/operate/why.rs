@@ -53,7 +53,7 @@ pub struct Why {
     pub version: Option<i16>,
     /// Priority of the job; `None` if the job does not exist or cannot be read.
     pub priority: Option<i16>,
-    /// Causes that keep the job from running, or the job's outcome, most likely cause first. Never empty.
+    /// Causes that keep the job from running, most likely cause first, or the outcome of a finished job. Never empty.
     pub causes: Vec<Cause>,
 }
 
@@ -76,7 +76,7 @@ pub struct Cause {
     pub says: String,
     /// Fix: a command, an SQL statement, or advice; `None` if nothing needs to be done.
     pub fix: Option<String>,
-    /// Facts behind the description, by name, as listed in `docs/WHY.md`. Job ids are strings.
+    /// Facts on which the description is based, by name, as listed in `docs/WHY.md`. Job ids are strings.
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, serde_json::Value>))]
     pub facts: Map<String, Value>,
 }

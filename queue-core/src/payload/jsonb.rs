@@ -200,7 +200,7 @@ fn expand_exponent(number: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Returns whether formatting `value` yields `digits`, either with the same number of digits or in the shortest form. Both forms are
-/// accepted because implementations differ for a float halfway between two decimals (885022586708295.25).
+/// accepted because implementations differ for a float halfway between two decimals, such as 885022586708295.25.
 fn round_trips(digits: &str, value: f64) -> bool {
     let digits = digits.trim_matches('0');
     let Some(after_first) = digits.len().checked_sub(1) else { return true };

@@ -12,7 +12,7 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-/// Sample strings for types that deserialize from text, most likely to be accepted first.
+/// Sample strings for types that deserialize from text, in the order in which they are tried.
 const TEXTS: [&str; 10] = [
     "text",
     "6f2c1a54-0c8e-4b8e-9d53-2f0e6f7b5a10",
@@ -307,7 +307,7 @@ impl<'de> MapAccess<'de> for Fields<'_, '_> {
         while let Some((field, rest)) = self.remaining.split_first() {
             self.remaining = rest;
             self.current = field;
-            // serde lists an alias like a field, but rejects an alias together with its field.
+            // serde lists an alias like a field, but rejects an alias together with its field. Every field can therefore be omitted.
             let is_omitted = self.deserializer.builder.choose(&format!("{}.{field}?", self.deserializer.path), 2, false) == 1;
             if !is_omitted {
                 return seed.deserialize(StrDeserializer::new(field)).map(Some);

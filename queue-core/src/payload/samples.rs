@@ -20,7 +20,7 @@ const MAX_SAMPLES: usize = 200;
 pub(crate) fn samples<T: Serialize + DeserializeOwned>() -> Result<Vec<Value>, String> {
     let (mut samples, mut first_error) = (Vec::new(), None);
     let (mut tried, mut seen) = (BTreeSet::from([Plan::new()]), BTreeSet::new());
-    // Plans to try, each with a flag for retries. The retries of a failed plan are inserted at the front.
+    // Plans to try, each with a flag that marks a retry of a failed plan. Retries are inserted at the front.
     let mut queue = VecDeque::from([(Plan::new(), false)]);
     for _ in 0..MAX_TRIES {
         let Some((plan, _)) = queue.pop_front().filter(|_| samples.len() < MAX_SAMPLES) else { break };

@@ -1,4 +1,4 @@
-//! Handle to a store, waits for a job's typed output or error, and queries for a job's status and progress.
+//! Handle to a store, with methods that wait for a job's typed output and methods that query a job's status and progress.
 //!
 //! Results are found by polling. A notification only triggers the next poll earlier, so a lost notification only delays the result. The
 //! handle's waiter polls thousands of jobs together. Waiting requires no worker in this process.
@@ -199,7 +199,7 @@ impl<J> fmt::Debug for Wait<J> {
     }
 }
 
-/// Status of a job at one moment, as returned to its producer.
+/// Status of a job at the time of the query.
 ///
 /// ```no_run
 /// # use queue_core::{JobHandle, job, wait::WaitError};

@@ -14,7 +14,7 @@ pub(super) struct ListenNode {
     checked_at: Option<Instant>,
 }
 
-/// Interval between two checks of whether a distributed store has moved to another node.
+/// Interval at which a listener checks whether its distributed store has moved to another node.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl ListenNode {
@@ -26,14 +26,14 @@ impl ListenNode {
         match &self.at {
             Some(node) if listening.keeps_session && !node.is_here() => match node.lead(options) {
                 Ok(led) => ListenerConnection::open(led).await,
-                // The node is not reachable from this machine, so the caller polls more often instead.
+                // A Unix socket cannot reach other nodes. The caller must not listen on this connection, and polls more often instead.
                 Err(_) => Ok(ListenerConnection { keeps_session: false, ..listening }),
             },
             _ => Ok(listening),
         }
     }
 
-    /// Returns an error once the store has moved to another node.
+    /// Returns an error if the store has moved to another node. Queries the location at most once per [`CHECK_INTERVAL`].
     pub(super) async fn check(&mut self, listener: &mut PgListener, store: Store) -> sqlx::Result<()> {
         let Some(at) = self.at.as_ref().filter(|_| self.checked_at.is_none_or(|at| at.elapsed() > CHECK_INTERVAL)) else { return Ok(()) };
         self.checked_at = Some(Instant::now());

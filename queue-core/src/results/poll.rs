@@ -46,8 +46,8 @@ impl JobSnapshot {
         self.progress.over.is_some() || self.outcome == WaitOutcome::NotFound
     }
 
-    /// Decodes a row. Returns `None` if the output of the completed job exceeds the size limit of the poll's result. A later poll then
-    /// returns the output.
+    /// Decodes a row. Returns `None` for a completed job whose output would exceed the size limit of this poll. A later poll returns the
+    /// output.
     fn of(row: &PgRow) -> sqlx::Result<Option<Self>> {
         let state: &str = row.try_get("state")?;
         let (outcome, final_state) = match state {

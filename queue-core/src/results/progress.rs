@@ -65,7 +65,7 @@ impl FromRow<'_, PgRow> for Progress {
         Ok(Self {
             fraction: row.try_get("fraction")?,
             stage: row.try_get("stage")?,
-            // The counts are written only by this project. Counts that cannot be decoded are ignored.
+            // Only this library writes the counts, so decoding is not expected to fail. Counts that cannot be decoded are ignored.
             counts: counts.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
             attempt: row.try_get::<Option<i16>, _>("reported")?.unwrap_or_default(),
             updated_at: row.try_get("updated_at")?,

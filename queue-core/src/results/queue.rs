@@ -46,7 +46,7 @@ use crate::{
 pub struct Queue<C = PgPool> {
     on: C,
     pub(crate) store: Store,
-    /// Pool for the connection of the waiter, if it differs from `on`.
+    /// Pool for the waiter's connection, if this pool differs from `on`.
     direct: Option<PgPool>,
     waiter: SharedWaiter,
 }
@@ -88,8 +88,8 @@ impl Queue {
 }
 
 impl<'c> Queue<OnConnection<'c>> {
-    /// Creates a handle to the default store on a connection, `&mut connection` or `&mut tx`. Changes are part of the connection's
-    /// transaction, if it has one. For another store, call [`store`](Self::store) as well.
+    /// Creates a handle to the default store that uses a connection: `&mut connection` or `&mut tx`. If the connection has an open
+    /// transaction, all changes are part of that transaction. For another store, call [`store`](Self::store) as well.
     pub fn on(connection: &'c mut PgConnection) -> Self {
         let on = OnConnection(Mutex::new(connection));
         Self { on, store: Store::default(), direct: None, waiter: SharedWaiter::default() }
@@ -116,7 +116,7 @@ impl<C: QueueConnection> Queue<C> {
         self.on.lend().await
     }
 
-    /// Returns a connection for a few statements.
+    /// Returns the handle's connection, or a connection acquired from its pool.
     pub(crate) async fn connection(&self) -> sqlx::Result<SessionConnection<'_>> {
         self.lend().await.into_session().await
     }

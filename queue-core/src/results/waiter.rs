@@ -53,7 +53,7 @@ struct Subscriptions {
 
 /// Sender of snapshots to one subscription.
 struct Subscriber {
-    /// Number of polls begun before the subscription. Their snapshots may be older than the subscription.
+    /// Number of polls that began before the subscription. The snapshots of such polls may predate the subscription.
     since: u64,
     /// Whether the subscription is for progress. Progress causes no notifications, so the waiter must poll for progress.
     watching: bool,
@@ -87,8 +87,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 const MAX_OUTAGE: Duration = Duration::from_secs(30);
 
 impl SharedWaiter {
-    /// Subscribes to the snapshots of a job. Starts a waiter if there is none, or if its task has ended, for example with its tokio
-    /// runtime. Returns `None` if the current runtime is shutting down and starts no task.
+    /// Subscribes to the snapshots of a job. Starts a waiter if none exists, or if the waiter's task has ended, for example because its
+    /// tokio runtime has shut down. Returns `None` if the current runtime is shutting down and starts no task.
     pub(super) fn subscribe(&self, pool: &PgPool, job: JobRef, watching: bool) -> Option<JobSubscription> {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let running = shared.as_ref().and_then(|waiter| waiter.subscribe(job.id(), watching));
@@ -153,7 +153,7 @@ impl WaiterState {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a poll and returns its jobs: all jobs, or only those whose progress is watched. Removes jobs without subscriptions.
+    /// Begins a poll and returns its jobs: all jobs, or only the jobs with watched progress. Removes jobs without subscriptions.
     fn begin_poll(&self, all: bool) -> Vec<JobId> {
         let mut subscriptions = self.lock();
         let Some(Subscriptions { jobs, polls }) = subscriptions.as_mut() else { return Vec::new() };

@@ -31,25 +31,25 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 /// Timeout of a statement. After a timeout, the connection is considered lost.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Delay before the waiter tries to listen again. The last attempt may have failed because a pooler had no free session.
+/// Delay before the waiter tries to listen again. The previous attempt may have failed because a pooler had no free session.
 const LISTEN_RETRY: Duration = Duration::from_secs(30);
 
 /// Connection of a waiter. Listens for notifications, writes the row that requests notifications, and polls.
 pub(super) struct WaiterConnection {
     id: Uuid,
     pool: PgPool,
-    /// Connection options of the pool at the last check.
+    /// Connection options of the pool, as of the last call of `listen`.
     pool_options: Arc<PgConnectOptions>,
     store: Store,
     listener: Option<PgListener>,
     /// Whether the connection listens on the channel and receives notifications.
     is_listening: bool,
-    /// Time the row that requests notifications was last written.
+    /// Time of the last write of the row that requests notifications; `None` if the row is not written.
     announced_at: Option<Instant>,
     announce_tried_at: Option<Instant>,
-    /// Whether the warning about missing notifications was logged.
+    /// Whether the warning about missing notifications has been logged.
     has_warned: bool,
-    /// Time of the last check that found listening impossible.
+    /// Time of the check that found listening impossible; reset to `None` before the next check.
     not_listening_since: Option<Instant>,
     /// Node that holds the store, if the store is distributed.
     node: ListenNode,

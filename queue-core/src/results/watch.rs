@@ -20,8 +20,8 @@ use crate::connect::JobRef;
 
 /// Stream of a job's progress. Created by [`QueueJob::watch`](crate::operate::QueueJob::watch) and [`JobRef::watch`].
 ///
-/// The first item is returned immediately. Further items are returned after a change; the job is polled five times a second. The last item
-/// has the job's final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
+/// The first item is yielded immediately. The job is polled five times a second, and each change yields another item. The last item has
+/// the job's final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
 /// [`next`](Self::next) works without the trait. The stream also ends after an error. The stream can be dropped at any time.
 ///
 /// ```no_run

@@ -2,7 +2,7 @@
 
 use crate::{enqueue, error::Error, schema::Store};
 
-/// Converts a database error to a variant that callers can distinguish.
+/// Converts a database error to the variant of [`Error`] for its SQLSTATE code.
 pub(super) fn convert_error(error: sqlx::Error, store: Store, name: &str) -> Error {
     let details = error.as_database_error().and_then(|db| Some((db.code()?.into_owned(), db.message().to_owned())));
     match details {

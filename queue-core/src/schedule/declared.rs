@@ -3,7 +3,7 @@
 use super::spec::Schedule;
 use crate::{define::JobType, seal};
 
-/// Schedule that a job type declares, if any.
+/// Entry for the schedule that a job type declares, collected at link time.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
 pub struct DeclaredSchedule {
@@ -29,7 +29,7 @@ impl DeclaredSchedule {
         self.job_type
     }
 
-    /// Returns the schedule with its name, which is the name of the job type. Returns `None` if the type declares no schedule.
+    /// Returns the schedule, named after the job type. Returns `None` if the type declares no schedule or its keyring is not set.
     pub fn named(self) -> Option<(String, Schedule)> {
         Some((self.job_type.to_owned(), (self.schedule)()?))
     }

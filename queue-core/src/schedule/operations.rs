@@ -1,4 +1,4 @@
-//! Operations on schedules. Each change calls an SQL function that other languages can call too.
+//! Operations on schedules. Each change calls an SQL function, which clients in other languages can also call.
 
 use std::fmt;
 
@@ -87,7 +87,7 @@ impl<C: QueueConnection> QueueSchedule<'_, C> {
         if gone { Ok(()) } else { Err(Error::NoSchedule { name: self.name.to_owned() }) }
     }
 
-    /// Pauses the schedule. The schedule has no ticks until it is resumed, regardless of deployments.
+    /// Pauses the schedule. The schedule has no ticks until it is resumed. A deployment does not resume the schedule.
     ///
     /// # Errors
     /// Returns [`Error::NoSchedule`] if the schedule does not exist, and an error if the database query fails.

@@ -53,7 +53,7 @@ struct ScheduledJob {
     sealing: Option<Sealing>,
 }
 
-/// Values of a schedule as sent to the database. The payload and the options are JSON texts.
+/// Job type, payload and options of a schedule, as sent to the database. The payload and the options are JSON texts.
 #[derive(Clone)]
 #[doc(hidden)]
 pub struct Declaration {
@@ -110,8 +110,8 @@ impl Schedule {
         self
     }
 
-    /// Lets a change of the schedule's payload cancel failed jobs that are waiting for a retry. The next tick then does not wait for
-    /// these jobs. By default, these jobs are retried.
+    /// Enables the cancellation of failed jobs that are waiting for a retry when the schedule's payload changes. The next tick then does
+    /// not wait for these jobs. By default, these jobs are retried.
     pub fn supersede(mut self) -> Self {
         self.supersede = true;
         self
@@ -136,8 +136,8 @@ impl Schedule {
         self
     }
 
-    /// Sets the job that each tick enqueues, for a job type that this program does not know. The payload has version 1. Payloads that the
-    /// database cannot store are rejected when the schedule is created or declared.
+    /// Sets the job that each tick enqueues, for a job type that is not defined in this program. The payload has version 1. Payloads that
+    /// the database cannot store are rejected when the schedule is created or declared.
     pub fn job_json(mut self, job_type: impl Into<String>, payload: &Value) -> Self {
         let job_type = job_type.into();
         let payload = payload::encode(payload, payload::DEFAULT_LIMIT);
@@ -148,7 +148,7 @@ impl Schedule {
         self
     }
 
-    /// Sets the job like [`job_json`](Self::job_json), but with a payload of the given version (1 to 9999) of the job type.
+    /// Sets the job like [`job_json`](Self::job_json), but with the given payload version, from 1 to 9999.
     pub fn job_json_version(mut self, job_type: impl Into<String>, version: u16, payload: &Value) -> Self {
         self = self.job_json(job_type, payload);
         self.job = self.job.map(|job| match job {

@@ -75,9 +75,9 @@ pub(super) async fn check_login(
 struct LoginFacts {
     encoding: String,
     login: String,
-    /// Whether the login has the required privileges: usage of the schema and, for a worker, inserts into the lease table.
+    /// Whether the login has the required privileges: `USAGE` on the schema and, for a worker, `INSERT` on the lease table.
     has_privileges: bool,
-    /// Roles that have the required privileges and the login as a member, but whose privileges the login does not inherit.
+    /// Roles with the required privileges of which the login is a member without inheriting their privileges.
     not_inherited: Vec<String>,
     /// Tables whose row-level security hides rows from the login.
     hidden: Vec<String>,

@@ -48,7 +48,7 @@ const MIGRATIONS: [Migration; 25] = [
 /// Latest schema version that this release supports.
 pub const LATEST: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
-/// Minimum schema version that a release must know to work on a store migrated by this release. A migration that removes or changes an
+/// Minimum schema version that a release must support to use a store migrated by this release. A migration that removes or changes an
 /// object in use raises this version. A migration that only adds objects does not.
 pub const COMPATIBLE: i32 = LATEST;
 
@@ -201,9 +201,9 @@ async fn apply(tx: &mut PgConnection, store: Store, migrations: &[Migration], in
     Ok(MigrationStep { done, more })
 }
 
-/// Returns the applied migrations. If migrations are missing, also assumes the owner's role and excludes concurrent migrations until the
-/// transaction ends. The exclusion uses a table lock, which requires a privilege on the table, because any role could take an advisory
-/// lock. For a new store, the creation of the schema and the table excludes other migrations.
+/// Returns the applied migrations. If migrations are missing, also assumes the owner's role and locks the migration table until the
+/// transaction ends. The lock excludes concurrent migrations. An advisory lock is not used, because any role could take it. For a new
+/// store, the creation of the schema and the table excludes other migrations.
 async fn load_exclusively(tx: &mut PgConnection, store: Store, migrations: &[Migration]) -> Result<Vec<i32>, Error> {
     match load_schema_state(tx, store, migrations).await? {
         SchemaState::Absent => {
@@ -277,8 +277,8 @@ pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<M
 /// # Errors
 /// Returns [`Error::NotMigrated`] if there is no store, [`Error::OlderSchema`] if the store is older, and [`Error::NewerSchema`] if the
 /// store is newer and not compatible. Returns [`Error::ChangedMigration`] if an applied migration differs, and [`Error::ForeignSchema`]
-/// if the schema contains foreign objects. Returns [`Error::Encoding`] if the database cannot hold a store, [`Error::NoRights`] if the
-/// login is denied access, and [`Error::RowSecurity`] if rows are hidden from the login.
+/// if the schema belongs to other software. Returns [`Error::Encoding`] if the database encoding is not UTF-8, [`Error::NoRights`] if the
+/// login lacks privileges, and [`Error::RowSecurity`] if rows are hidden from the login.
 pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
     let schema = store.schema().to_owned();
     match load_schema_state(connection, store, &MIGRATIONS).await? {

@@ -133,8 +133,8 @@ async fn close_all(all: Vec<PgConnection>) {
     }
 }
 
-/// Returns whether a notification reaches `listener`. If the notification does not arrive, the LISTEN may remain in a session that other
-/// clients get next. The channel of the LISTEN is unique and is never notified again.
+/// Returns whether a notification reaches `listener`. If the notification does not arrive, the LISTEN may remain in a session that is
+/// later assigned to another client. This is harmless, because the channel has a unique name and is never notified again.
 async fn receives_notification(listener: &mut PgListener, options: &PgConnectOptions, name: &str) -> sqlx::Result<bool> {
     let ours = session_identity(&mut *listener).await?;
     let Ok(other) = timeout(MAX_WAIT, options.connect()).await else { return Ok(false) };

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// (`queue_producer`, ..) and cannot log in. Users get privileges by membership: `grant queue_producer to web`.
 ///
 /// Apply the roles again after each migration. Applying the roles resets their privileges to exactly the privileges of this release. The
-/// login that applies the roles must have the right to create roles, and must own the store or be a superuser.
+/// login that applies the roles must be a superuser, or must have the `CREATEROLE` attribute and own the store.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -53,8 +53,8 @@ impl Roles {
     /// replaces the queues of an existing role.
     ///
     /// # Errors
-    /// Returns [`Error::InvalidName`] for an invalid role or queue name. Returns [`Error::OutOfRange`] for an empty list of queues, or
-    /// for the name of one of the store's five group roles.
+    /// Returns [`Error::InvalidName`] for an invalid role or queue name. Returns [`Error::OutOfRange`] if `queues` is empty, or if `role`
+    /// is one of the store's five group roles.
     pub fn of_producer(store: Store, role: &str, queues: &[&str]) -> Result<Self, Error> {
         check_role(role)?;
         let of_store = Self::of(store).names();
@@ -72,7 +72,7 @@ impl Roles {
         Ok(Self { producer: Some((role.to_owned(), queues.iter().map(|&queue| queue.to_owned()).collect())), ..Self::of(store) })
     }
 
-    /// Sets the prefix of the names of the five group roles. Defaults to the schema name.
+    /// Sets the name prefix of the five group roles. Defaults to the schema name.
     ///
     /// A prefix is needed if another database on the same server has a schema of the same name, because roles belong to the whole server.
     ///
@@ -92,8 +92,8 @@ impl Roles {
         }
     }
 
-    /// Returns pairs of a role and a function that the SQL files allow the role to execute. Functions that the role may execute as a
-    /// member of another role are not included.
+    /// Returns a pair of a role and a function for each execute privilege that the SQL files grant. Privileges that a role inherits from
+    /// another role are not included.
     pub(crate) fn executable_functions(&self) -> Vec<(String, String)> {
         let granted = ROLES.iter().flat_map(|(role, texts)| texts.iter().map(|text| (self.name(role), text)));
         granted

@@ -48,7 +48,7 @@ impl<'c> Connection<'c> {
         })
     }
 
-    /// Returns a connection for a few statements. A connection from a pool goes back to the pool when dropped.
+    /// Borrows the single connection, or acquires a connection from the pool. An acquired connection goes back to the pool when dropped.
     pub(crate) async fn acquire(&mut self) -> sqlx::Result<SessionConnection<'_>> {
         Ok(match self {
             Self::Pool(pool) => SessionConnection::Own(pool.acquire().await?),
@@ -141,7 +141,7 @@ impl<'c> Session<'c> {
         self.open = self.execute_own("rollback").await.is_err();
     }
 
-    /// Ends the session's own transaction, with a commit if the result is a success and a rollback otherwise.
+    /// Commits the session's own transaction if `found` is `Ok`, otherwise rolls it back. Returns `found` or the error of the commit.
     pub(crate) async fn end<T>(self, found: sqlx::Result<T>) -> sqlx::Result<T> {
         match found {
             Ok(_) => self.commit().await?,
@@ -173,8 +173,8 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Returns whether a transaction is open, even if the caller began it with plain SQL, which `sqlx` does not notice. Outside a transaction,
-/// the start time of a statement equals `now()`.
+/// Returns whether a transaction is open, including a transaction begun with plain SQL, which `sqlx` does not track. Outside a
+/// transaction, the start time of a statement equals `now()`.
 pub(crate) async fn in_transaction(connection: &mut PgConnection) -> sqlx::Result<bool> {
     const BEGAN_EARLIER: &str = "select pg_catalog.now() operator(pg_catalog.<>) pg_catalog.statement_timestamp()";
     if connection.is_in_transaction() {

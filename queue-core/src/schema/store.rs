@@ -32,7 +32,7 @@ pub struct Store {
     home: Option<&'static NodeNames>,
 }
 
-/// Cache key of a statement: the addresses of the schema name, of the text and of the node names, and the length of the text. Comparing
+/// Cache key of a statement: address of the schema name, address and length of the text, and address of the node names. Comparing
 /// addresses is cheaper than hashing the text.
 type StatementKey = (usize, usize, usize, usize);
 

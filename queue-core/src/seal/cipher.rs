@@ -73,7 +73,7 @@ pub(crate) fn open(payload: &str, scope: SealScope<'_>) -> Result<Option<String>
     })
 }
 
-/// Hashes a key that was computed from a payload, with the hashing secret of the keyring. `what` is the kind of key, and part of the hash.
+/// Hashes a key computed from a payload, with the hashing secret of the keyring. The hash includes `what`, the kind of key.
 pub(crate) fn hash_key(what: &str, key: &str, keyring: &str) -> Result<String, String> {
     let keys = find(keyring).ok_or_else(|| missing_keyring(keyring))?;
     let Some(secret) = keys.hasher() else {
@@ -153,7 +153,7 @@ mod tests {
         }
         let other = SealScope { store: Store::new("other").unwrap(), stored: "pay@2" };
         why(open(&sealed, other));
-        // The payload does not open if the key name in the text is replaced with the name of another existing key.
+        // The payload cannot be opened if the key name in the text is replaced with the name of another existing key.
         why(open(&sealed.replace("/one/", "/two/"), scope("pay@2")));
         let again = seal(CLEAR, "cipher_places", scope("pay@2"), Nonce::Random).unwrap();
         assert_ne!(again, sealed, "equal payloads cannot be recognized");

@@ -35,13 +35,13 @@ pub(crate) struct SealScope<'a> {
     pub(crate) stored: &'a str,
 }
 
-/// Derivation of the nonce of a sealed payload.
+/// Source of the nonce of a sealed payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nonce {
     /// Random nonce. Sealing the same payload twice gives different texts.
     Random,
-    /// Nonce derived from the payload. Sealing the same payload twice gives the same text. A reader of the texts can therefore tell
-    /// whether a payload has changed, and whether two payloads are equal.
+    /// Nonce derived from the payload. Sealing the same payload twice gives the same text. The texts therefore reveal whether a payload
+    /// has changed, and whether two payloads are equal.
     FromPayload,
 }
 

@@ -73,7 +73,7 @@ pub struct Stores {
     pub(super) roster: Roster,
     pub(super) places: PlaceCache,
     databases: Arc<RwLock<BTreeMap<String, PgPool>>>,
-    /// Lock that serializes reads and updates of the registry. Otherwise, an earlier read could remove a store added meanwhile.
+    /// Lock that serializes reads and updates of the registry. Without the lock, a stale read could remove a store added meanwhile.
     registry_lock: Arc<Mutex<()>>,
 }
 
@@ -132,8 +132,8 @@ impl Stores {
 
     /// Creates or updates the router's tables in the home database and in all other databases. Stores are migrated separately.
     ///
-    /// If a database fails, or its tables are locked for ten seconds, the other databases are still migrated. A log line names the failed
-    /// database.
+    /// If a migration fails, or the tables of a database are locked for ten seconds, the other databases are still migrated. A log line
+    /// names the failed database.
     ///
     /// # Errors
     /// Returns the error of the first database that failed.
@@ -170,7 +170,7 @@ impl Stores {
     }
 
     /// Creates the tables in one transaction. The statements are sent one at a time, because a Citus cluster propagates the whole query
-    /// string that contains a statement.
+    /// string instead of one statement.
     async fn create_tables(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
         let tables = self.schema.text(include_str!("../../stores/migration.sql"));
         let text = format!("create schema if not exists \"{}\";\n{tables}", self.schema.schema());
@@ -207,10 +207,10 @@ impl Stores {
     }
 
     /// Removes a store from the registry. The store must have no tenants, including tenants that are leaving the store. The store's
-    /// tables are not changed. Jobs left in these tables run only until the processes notice the removal.
+    /// tables are not changed. Jobs left in these tables run only until each process has reloaded the list of stores.
     ///
     /// # Errors
-    /// Returns [`Error::NoStore`] if there is no store with this name, and [`Error::Database`] if the store has tenants or the query fails.
+    /// Returns [`Error::NoStore`] if no store has this name, and [`Error::Database`] if the store has tenants or the query fails.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         self.update_store(name, include_str!("../../stores/remove_store.sql")).await?;
         self.roster.remove(name);
@@ -230,7 +230,7 @@ impl Stores {
         Ok(sqlx::query_as(self.schema.sql(include_str!("../../stores/stores.sql"))).fetch_all(&self.home).await?)
     }
 
-    /// Reloads the list of stores. Returns the names of stores in databases that this process does not know.
+    /// Reloads the list of stores. Returns the names of stores whose database has not been added with [`Stores::database`].
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails. Returns [`Error::InvalidName`] if a record has an invalid name or schema. The
@@ -253,7 +253,7 @@ impl Stores {
         wrong.map_or(Ok(unknown), Err)
     }
 
-    /// Reloads the list of stores. Ignores records with invalid names, because these records do not concern the caller.
+    /// Reloads the list of stores. Unlike [`refresh`](Self::refresh), returns no error for records with invalid names.
     pub(super) async fn refresh_lenient(&self) -> Result<(), Error> {
         match self.refresh().await {
             Ok(_) | Err(Error::InvalidName { .. }) => Ok(()),

@@ -2,8 +2,8 @@
 //! database records all progress, so any process can continue a move.
 //!
 //! 1. The home database records that the tenant is in the new store in a new epoch, and that the tenant is leaving the old store.
-//! 2. After waiting for open transactions, the old store's database records that the tenant has left. Later enqueues into the old store
-//!    are rejected.
+//! 2. Once the open transactions that enqueue for the tenant have ended, the old store's database records that the tenant has left.
+//!    Later enqueues into the old store are rejected.
 //! 3. Once no job of the tenant is waiting or running in the old store, the home database records the end of the move.
 
 use chrono::{DateTime, Utc};
@@ -59,7 +59,7 @@ pub struct Move {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum MoveState {
-    /// Transactions that enqueue into the old store are still open, and the move is waiting for these transactions.
+    /// The move is waiting for open transactions that enqueue into the old store.
     Fencing,
     /// Jobs of the tenant are still waiting or running in the old store. Contains the number of remaining jobs.
     Draining(i64),

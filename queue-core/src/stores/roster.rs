@@ -47,7 +47,7 @@ impl Member {
         self.queue.pool()
     }
 
-    /// Returns the store within its database, identified by the schema.
+    /// Returns the [`Store`], which identifies the schema within the database.
     pub fn store(&self) -> Store {
         self.queue.store
     }

@@ -16,7 +16,7 @@ use crate::{
     schema::{Connection, Store},
 };
 
-/// Tenant and the last known store of the tenant. The tenant may have moved to another store since.
+/// Tenant with its last known store. The tenant may have moved to another store since.
 ///
 /// ```no_run
 /// # use queue_core::{Job, job};
@@ -96,9 +96,9 @@ impl Tenant {
         Err(Error::Moved { key: self.key.clone() })
     }
 
-    /// Prepares the caller's transaction for enqueues for the tenant. The transaction must be in the database of the tenant's store.
-    /// Until the transaction ends, a move of the tenant waits. Set `.store(tenant.member().store())` and `.meta("of_tenant",
-    /// tenant.key())` on each enqueue.
+    /// Prepares the caller's transaction to enqueue jobs of the tenant. The transaction must be in the database of the tenant's store. A
+    /// move of the tenant waits until the transaction ends. Set `.store(tenant.member().store())` and `.meta("of_tenant", tenant.key())`
+    /// on each enqueue.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails. Returns [`Error::Moved`] if the tenant has moved to another store. In this case,
@@ -119,7 +119,7 @@ impl Tenant {
 }
 
 impl TenantTransaction {
-    /// Returns a handle to the tenant's store in this transaction.
+    /// Returns a handle to the tenant's store that uses this transaction.
     pub fn queue(&mut self) -> Queue<OnConnection<'_>> {
         let store = self.store();
         Queue::on(self).store(store)

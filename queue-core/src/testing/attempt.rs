@@ -169,7 +169,7 @@ pub(super) struct AttemptSetup<'a> {
     pub(super) points: Option<Arc<InterruptPoints>>,
 }
 
-/// Result of an attempt, with details for the code that ran the attempt.
+/// Result of an attempt, with the verdict to record and the failure that the handler returned.
 pub(super) struct AttemptRun {
     pub(super) attempt: Attempt,
     pub(super) ending: Ending,

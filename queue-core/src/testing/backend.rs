@@ -35,7 +35,7 @@ pub(super) const SAVE: &str = "savepoint queue_attempt";
 const UNDO: &str = "rollback to savepoint queue_attempt";
 pub(super) const DROP: &str = "rollback to savepoint queue_attempt; release savepoint queue_attempt";
 
-/// Statement that stands for a commit of the handler's writes in the test's transaction. Checks deferred constraints, like a commit.
+/// Statements that replace a commit of the handler's writes in the test's transaction. Like a commit, they check deferred constraints.
 const KEEP: &str = "set constraints all immediate; release savepoint queue_attempt";
 
 /// Statement that fails if a commit would fail because of a deferred constraint or an earlier error.

@@ -1,4 +1,4 @@
-//! Connection of a drain, which handlers can use for their transactions.
+//! Connection of a drain. Handlers can use the connection for their transactions.
 
 use std::{
     ops::{Deref, DerefMut},

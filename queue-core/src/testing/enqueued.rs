@@ -187,7 +187,7 @@ impl<T> NotShown for &Show<'_, T> {
 ///
 /// The macro awaits the query itself, and accepts the same connections (`&mut tx`, `&mut connection`, `&pool`) as an enqueue. The pattern
 /// starts with the job type and is matched against a reference to the payload. If no job matches, the macro panics with a list of the
-/// waiting jobs. The list shows the payloads, which are test data, if their type implements `Debug`.
+/// waiting jobs. If the payload type implements `Debug`, the list also contains the payloads, which are test data.
 #[macro_export]
 macro_rules! assert_enqueued {
     ($on:expr, $($pattern:tt)+) => {

@@ -1,4 +1,4 @@
-//! Interrupts a handler at each of its awaits in turn, and runs the handler again until the job has finished.
+//! Interrupts a handler at each [`Place`] in turn, and runs the handler again until the job has finished.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -24,22 +24,22 @@ const MOST_ATTEMPTS: usize = 1000;
 
 /// Runs a handler once without interruption, and then once for each place where the handler can be interrupted.
 ///
-/// In each interrupted run, the handler's future is dropped at a different place, as if the process had died there. The job then runs again
-/// until it has finished, and `check` inspects the result. The assertions in `check` show whether the handler can safely be run again, as
-/// workers do after a crash. Plain, durable and transactional jobs are supported.
+/// In each interrupted run, the handler's future is dropped at a different place, as if the process had crashed at that point. The job
+/// then runs again until it has finished, and `check` inspects the result. The assertions in `check` show whether the handler can safely
+/// be run again, as workers do after a crash. Plain, durable and transactional jobs are supported.
 ///
-/// `begin` prepares each run, and must isolate it from earlier runs. `begin` resets all data that the handler writes, and returns the job
-/// with all state that its handler needs, as for [`run`](super::run). [`RunResult::interrupted_at`] returns where the job was interrupted.
+/// `begin` prepares each run, and isolates it from earlier runs. `begin` resets all data that the handler writes, and returns the job
+/// with all state for its handler, as for [`run`](super::run). [`RunResult::interrupted_at`] returns the place of the interruption.
 ///
-/// A [`Place`] is a point at which the handler is pending. One await may have several places, and an await that is ready immediately has
-/// none. A write for the job (a checkpoint, a step, a commit) adds two places: one before the write, and one after the write but before
-/// the handler learns of it. The end of each attempt also adds a place, after the handler has returned and before the verdict is
-/// recorded.
+/// A [`Place`] is a point at which the handler is pending. One `.await` may have several places, and an `.await` that is ready
+/// immediately has none. A write for the job, such as a checkpoint, a step or a commit, adds two places. One place is before the write,
+/// and the other is after the write but before the handler receives its result. The end of each attempt also adds a place, after the
+/// handler has returned and before the verdict is recorded.
 ///
-/// Between attempts, the test keeps the same data (checkpoints, steps of a durable job, received signals, commits of `cx.begin()` and
-/// `cx.step_tx(..)`) as a store. With [`Run::pool`], these functions and `cx.transaction()` use transactions on that pool. Unlike in a
-/// drain, committed transactions stay committed. Waits between attempts (retries, durable sleeps, waits for signals with a timeout) end
-/// immediately. A job that is parked without a timeout is passed to `check` although it is neither completed nor dead.
+/// Between attempts, the test keeps the same data as a store: checkpoints, journaled steps, received signals, and commits of `cx.begin()`
+/// and `cx.step_tx(..)`. With [`Run::pool`], both functions and `cx.transaction()` use transactions on that pool. Unlike in a drain,
+/// committed transactions stay committed. Retry delays, durable sleeps and waits for signals with a timeout end immediately. A job that
+/// is parked without a timeout is passed to `check` although it is neither completed nor dead.
 ///
 /// Unlike in a process crash, destructors run, and tasks spawned by the handler continue.
 ///

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 
 use serde_json::Value;
 
-/// Payload that a release enqueues, with its job type and version.
+/// Payload for the lock file, with its job type and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LockedPayload {
     pub(super) job_type: String,

@@ -56,8 +56,8 @@ impl Payloads {
 
     /// Adds an example payload of the job type `T` to the generated payloads.
     ///
-    /// An example is required for a type whose payloads cannot be generated. Payloads cannot be generated for a type that does not tell
-    /// serde its fields in advance (`flatten`, `untagged`, an internal `tag`), or that parses strings in a custom format.
+    /// An example is required for a type whose payloads cannot be generated. This applies to a type that does not declare its fields to
+    /// serde in advance (`flatten`, `untagged`, an internal `tag`), and to a type that parses strings in a custom format.
     ///
     /// # Panics
     /// Panics if the example cannot be written as JSON.

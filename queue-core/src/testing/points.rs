@@ -15,7 +15,7 @@ pub(super) const MAX_PLACES: usize = 2000;
 /// Place where [`interrupt_everywhere`](super::interrupt_everywhere) interrupts a job.
 ///
 /// Places of each kind are counted separately, starting at 1, over all attempts. The number of waits for the response to a statement
-/// differs between runs, but the number of writes does not.
+/// differs between runs, and would otherwise affect the numbers of the writes.
 ///
 /// ```
 /// # use queue_core::{Context, Handler, JobResult, job, testing};
@@ -133,7 +133,7 @@ impl InterruptPoints {
         self.is_interrupted_at(Place::Written(self.written.load(Relaxed)))
     }
 
-    /// Counts the end of an attempt. Returns whether the verdict of the attempt is lost.
+    /// Counts the end of an attempt. Returns whether the attempt is interrupted there, so that its verdict is lost.
     pub(super) fn has_returned(&self) -> bool {
         self.returned.fetch_add(1, Relaxed);
         self.is_interrupted_at(Place::Returned(self.returned.load(Relaxed)))
@@ -153,7 +153,7 @@ impl InterruptPoints {
     pub(super) async fn run_interruptible<F: Future>(&self, work: F, kept: impl Fn() -> usize) -> Option<F::Output> {
         let (mut work, mut known) = (pin!(work), kept());
         let interrupted = |task: &mut std::task::Context<'_>| {
-            // The write is stored, but the handler has not learned of it yet.
+            // The write is stored, but the handler has not received its result yet.
             if kept() != known {
                 known = kept();
                 if self.has_written() {

@@ -144,7 +144,7 @@ impl<T: JobType> Run<T> {
         self
     }
 
-    /// Adds a step of a durable job that an earlier attempt has journaled, with its output.
+    /// Adds a step of a durable job, with its output, as journaled by an earlier attempt.
     ///
     /// # Panics
     /// Panics if the output cannot be stored.

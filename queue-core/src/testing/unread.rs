@@ -44,8 +44,8 @@ fn is_unread(payload: &Value, field: &str, now: &Value, reread: RereadFn<'_>) ->
         })
 }
 
-/// Returns replacements for a field's value. A type that reads the field would notice at least one replacement. The result is empty for
-/// `null`, because `null` cannot be distinguished from a missing field.
+/// Returns replacements for a field's value. If the type reads the field, at least one replacement changes the decoded payload or cannot
+/// be decoded. The result is empty for `null`, because `null` cannot be distinguished from a missing field.
 fn other_values(value: &Value) -> Vec<Value> {
     match value {
         Value::Null => Vec::new(),

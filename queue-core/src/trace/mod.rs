@@ -37,7 +37,7 @@ const ENQUEUE: Level = if cfg!(feature = "otel") { Level::INFO } else { Level::D
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceRelation {
-    /// An attempt starts a new trace with a link to the enqueue span. A job may run days after the enqueue, and more than once.
+    /// An attempt starts a new trace with a link to the enqueue span, because a job may run days after the enqueue and more than once.
     #[default]
     Link,
     /// The span of an attempt is a child of the enqueue span in the same trace. The sampling decision of the trace applies to the
@@ -102,7 +102,7 @@ pub(crate) fn record_bulk_enqueue<E: Display>(span: &Span, sent: Result<u64, &E>
     };
 }
 
-/// Creates the span of an attempt. The span has the level `ERROR`, so that log filters keep it for every event of a handler.
+/// Creates the span of an attempt. The span has the level `ERROR`, so that log filters enable it for handler events of every level.
 pub(crate) fn attempt_span(info: &AttemptSpanInfo<'_>) -> Span {
     let AttemptSpanInfo { job, job_type, attempt, .. } = info;
     let span = tracing::error_span!(

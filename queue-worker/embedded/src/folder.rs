@@ -3,8 +3,8 @@
 //! - `start.lock` is held by the one process that is joining or starting the server.
 //! - `alive.lock` is held by all processes of a running server. A free lock means that every server process has exited.
 //!
-//! The directory of an ephemeral server may be removed while a process waits for one of the locks. A lock therefore counts only if its
-//! file still exists.
+//! The directory of an ephemeral server may be removed while a process waits for one of the locks. A lock is therefore valid only if its
+//! path still names the locked file.
 
 use std::{
     env,

@@ -26,7 +26,7 @@ use crate::{
 const SCRIPT: &str = include_str!("supervise.sh");
 /// Interval at which the server's state is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// Maximum size of the server log in bytes. The next start renames a larger log.
+/// Maximum size of the server log in bytes. A larger log is renamed at the next start.
 const MAX_LOG_BYTES: u64 = 16 << 20;
 
 /// Starts a server. The `alive` lock proves that no server is running and is passed on to the new server.
@@ -90,7 +90,7 @@ fn reap(mut script: Child) {
 fn wait_until_ready(folder: &Folder, options: &EmbeddedOptions, log: &mut File) -> Result<(), EmbeddedError> {
     let began = Instant::now();
     loop {
-        // Read before the server's state. If the processes have exited by now, the server cannot become ready later.
+        // `ended` is read before the server's state. If all processes have exited, the server cannot become ready later.
         let ended = folder.has_ended();
         if find_running(folder).is_some_and(|running| running.ready) {
             return Ok(());

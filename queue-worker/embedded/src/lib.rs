@@ -1,9 +1,9 @@
 //! Runs a real `PostgreSQL` without an installation step. Starts the machine's server binaries on a private cluster, and stops the server
 //! when the last process that uses the server exits.
 //!
-//! Several processes can share one server. Each of these processes is a user of the server and holds a FIFO open for writing. A small
-//! shell script, `supervise.sh`, runs the server and reads the FIFO. When the last user has exited, even after `kill -9`, the script
-//! reads end of file, stops the server and exits. So no process is left behind, and a killed user leaves nothing to clean up.
+//! Several processes can share one server. Each process is a user of the server and holds a FIFO open for writing. A small shell script,
+//! `supervise.sh`, runs the server and reads the FIFO. When the last user has exited, even after `kill -9`, the script reads end of file,
+//! stops the server and exits. No server process remains, and a killed user requires no cleanup.
 //!
 //! This crate opens no database connection, downloads nothing, and does not read `DATABASE_URL`.
 

@@ -26,8 +26,8 @@ pub(crate) enum RunAs {
 }
 
 impl RunAs {
-    /// Selects the owner of an existing cluster. Without a cluster, selects the first user that can access both the folder for the
-    /// cluster and the binaries.
+    /// Selects the user of this process, unless that user is root. Root selects the owner of an existing cluster, or otherwise the first
+    /// user that can access the folder and the binaries. Falls back to a user namespace.
     pub(crate) fn choose(folder: &Folder, binaries: &Binaries) -> Result<Self, EmbeddedError> {
         let data = folder.data();
         let owner = fs::metadata(&data).ok().map(|data| (data.uid(), data.gid()));
@@ -103,7 +103,7 @@ impl RunAs {
 }
 
 /// Returns a user that has a name, because `initdb` requires a user name. A container may run under a user id without a name. In that
-/// case the returned user is a user namespace, which provides a name.
+/// case, returns a user namespace, which provides a name, or `run_as` if namespaces are not allowed.
 pub(crate) fn with_user_name(run_as: &RunAs) -> RunAs {
     let nameless = *run_as == RunAs::CurrentUser && run_id(&["-un"]).is_none();
     nameless.then(find_namespace).flatten().unwrap_or_else(|| run_as.clone())

@@ -1,4 +1,4 @@
-//! Server state read from `postmaster.pid`. The file counts only if the server's socket accepts connections.
+//! Server state read from `postmaster.pid`. The state is valid only if the server's socket accepts connections.
 
 use std::{
     fs,
@@ -53,8 +53,8 @@ pub(crate) fn remove_stale_pid(folder: &Folder) -> Result<(), EmbeddedError> {
     fs::remove_file(&path).map_err(EmbeddedError::io("remove", &path))
 }
 
-/// Returns whether a process is a server of this cluster. A server's working directory is its data directory. Without `/proc`, any
-/// process named `postgres` counts.
+/// Returns whether a process is a server of this cluster. A server's working directory is its data directory. Without `/proc`, accepts
+/// any process named `postgres` that is not a zombie.
 fn is_server_of(pid: u32, data: &Path) -> bool {
     if Path::new("/proc/self/cwd").exists() {
         return fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == data);

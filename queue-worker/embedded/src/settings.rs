@@ -13,7 +13,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("max_connections", "200"),
     // The system allocates this memory only on first use.
     ("shared_buffers", "256MB"),
-    // The kernel kills a server that maps huge pages its container is not allowed to use.
+    // The kernel kills the server if it maps huge pages that its container is not allowed to use.
     ("huge_pages", "off"),
     // Triggers checkpoints by time instead of WAL volume. At 70 MB/s of WAL, the default would cause a checkpoint every 15 s.
     ("max_wal_size", "2GB"),
@@ -22,7 +22,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("log_checkpoints", "off"),
     // The tables are small and have a high turnover.
     ("autovacuum_naptime", "10s"),
-    // JIT compilation takes longer than any statement of a queue.
+    // JIT compilation takes longer than the execution of a queue's statements.
     ("jit", "off"),
     ("timezone", "UTC"),
     ("log_timezone", "UTC"),

@@ -25,8 +25,8 @@ pub(crate) fn socket_path(folder: &Path) -> PathBuf {
     folder.join(format!(".s.PGSQL.{PORT}"))
 }
 
-/// Selects the folder of the server's socket. Selects the cluster's directory, or a private folder with a short path if a socket in the
-/// cluster's directory is not usable.
+/// Selects the folder of the server's socket: the cluster's directory, or a private folder with a short path if a socket in the cluster's
+/// directory is not usable.
 pub(crate) fn choose(folder: &Folder, run_as: &RunAs) -> Result<PathBuf, EmbeddedError> {
     if is_usable(folder.path()) {
         return Ok(folder.path().to_owned());

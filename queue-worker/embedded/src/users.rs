@@ -1,9 +1,9 @@
 //! Lets processes join and leave as users of a server. A user is a process that holds the FIFO open for writing.
 //!
-//! The script that reads the FIFO gets end of file when no user is left. A new user may join at that moment. So the script renames the
-//! FIFO twice, from `users` to `closing` to `closed`. Between the two renames, the script again reads until end of file. A user has
-//! joined if it has the FIFO open while the FIFO's name is `users`, because the script then blocks in its second read. A user that finds
-//! `closing` renames the FIFO back to `users`, and the script starts over. Only the holder of `start.lock` joins.
+//! The script that reads the FIFO reaches end of file when no user is left. A new user may join at that moment. The script therefore
+//! renames the FIFO from `users` to `closing`, reads until end of file again, and then renames the FIFO to `closed`. A user has joined if
+//! it has the FIFO open under the name `users`, because the script then blocks in its second read. A user that finds `closing` renames
+//! the FIFO back to `users`, and the script repeats both reads. Only the holder of `start.lock` joins.
 
 use std::{
     fs::{self, File, OpenOptions},

@@ -214,7 +214,7 @@ impl Claimer {
     /// Returns the maximum number of claims in flight. The first matching case applies:
     ///
     /// - one, if jobs must start in order
-    /// - four under limits, because all but one of these claims are waiting for the disk
+    /// - four under limits, because all but one of the claims are waiting for a WAL flush
     /// - one for fair queues, because each claim continues after the last fair queue of the previous claim
     /// - two, if the last claim returned as many jobs as requested
     /// - one otherwise

@@ -21,7 +21,7 @@ pub(super) struct Claimers {
     groups: HashMap<LaneGroupKey, watch::Sender<Arc<LaneGroup>>>,
     /// Tasks of running claimers, including claimers that are stopping because their group no longer exists.
     tasks: TaskTracker,
-    /// Cancelled when the worker must stop claiming.
+    /// Token that is cancelled when the worker must stop claiming.
     pub(super) stop: CancellationToken,
 }
 

@@ -1,4 +1,4 @@
-//! State shared by all claimers of a worker. Passes claimed jobs to slots.
+//! State shared by all claimers of a worker, and the transfer of claimed jobs to slots.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,7 @@ pub(super) struct ClaimContext {
     pub(super) identity: watch::Receiver<Identity>,
     /// Leases that still contain jobs without a written verdict.
     pub(super) held: LeaseRegistry,
-    /// Limits for which a handler has requested a slow-down (a time without new starts).
+    /// Limits for which a handler has requested a slow-down. A slow-down prevents new starts for a given duration.
     pub(super) slow_downs: Arc<SlowDowns>,
     /// Idle connections for claims without limits.
     pub(super) claims: Mutex<IdleConnections>,

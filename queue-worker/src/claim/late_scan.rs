@@ -27,8 +27,8 @@ fn late_share(slots: &Slots) -> usize {
 impl Claimer {
     /// Returns whether slow late scans run in addition to the claims. Otherwise, the claims themselves scan below the floors.
     ///
-    /// If jobs must start in order, scans do not run separately, because two concurrent statements would mix up the order. Claims under
-    /// limits and claims from many lanes always scan below the floors themselves.
+    /// If jobs must start in order, scans do not run separately, because two concurrent statements could return jobs out of order. Claims
+    /// under limits and claims from many lanes always scan below the floors themselves.
     pub(super) fn scans_separately(&self, group: &LaneGroup) -> bool {
         self.late_scan.is_slow() && !self.context.queues.keep_order() && !group.is_limited() && !group.are_many()
     }

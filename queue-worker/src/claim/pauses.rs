@@ -80,7 +80,7 @@ impl Poller {
     }
 
     async fn load_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
-        // Set before the query, so that the next poll iteration queries again if this query fails.
+        // The refresh becomes due before the query, so that the next poll iteration queries again if this query fails.
         self.pause_watcher.refresh_at = Instant::now();
         let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/pauses.sql"))).bind(worker);
         let read: sqlx::Result<Vec<PauseQueryRow>> = bounded(statement.fetch_all(self.link.get().await?)).await;

@@ -49,7 +49,7 @@ pub(super) const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 pub(super) struct CrashQuarantine {
     /// Start of the current pause of normal claims. `None` if normal claims are not paused.
     pub(super) quiet: Option<Instant>,
-    /// Time since which quarantined jobs have been waiting. `None` if no quarantined jobs are waiting.
+    /// Start of the current wait of quarantined jobs. `None` if no quarantined jobs are waiting.
     pub(super) waiting: Option<Instant>,
     /// Earliest time of the next query for quarantined jobs.
     pub(super) next: Instant,

@@ -1,5 +1,5 @@
-//! Poll loop of a worker. The poller promotes due jobs, finds lanes with ready jobs and notifies claimers. The poller sleeps while the
-//! worker is idle, and claims only quarantined jobs.
+//! Poll loop of a worker. The poller promotes due jobs, finds lanes with ready jobs and notifies claimers. The poller itself claims only
+//! quarantined jobs. The poller sleeps while the worker is idle.
 
 use std::{
     collections::HashSet,
@@ -167,8 +167,8 @@ impl Poller {
             notifier.loop_health().claims.set();
             let now = *identity.borrow_and_update();
             if now != self.identity {
-                // The task that watches the identity also drops the jobs, but may miss a loss that lasts only a few milliseconds. No job
-                // has been claimed under the new identity yet.
+                // The task that watches the identity also drops the jobs, but may not notice that the identity was lost for a few
+                // milliseconds. No job has been claimed under the new identity yet.
                 context.queues.abandon();
                 context.queues.pauses().forget();
                 (self.identity, self.sleep, self.idle_interval) = (now, SleepState::Awake, Duration::ZERO);

@@ -105,7 +105,7 @@ impl Poller {
         if claimed.is_empty() || self.context.worker() != Some(worker) {
             return Ok(false);
         }
-        // Another worker may have claimed the first jobs. The remaining jobs may then include a job that must run alone.
+        // Another worker may have claimed the first jobs. If a remaining job must run alone, all claimed jobs are released.
         if is_patient && !is_idle && claimed.iter().any(|job| job.job.crashes > 1) {
             for job in &claimed {
                 if let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) {

@@ -83,8 +83,8 @@ impl Claimer {
         }
     }
 
-    /// Returns whether the next claim ignores the floors, and also finds late jobs. With many lanes, every claim ignores the floors and
-    /// starts at the lowest queue position of each lane.
+    /// Returns whether the next claim ignores the floors, and therefore also finds late jobs. With many lanes, every claim ignores the
+    /// floors and starts at the lowest queue position of each lane.
     fn scans_from_zero(&self, group: &LaneGroup) -> bool {
         if group.kind.in_lines || self.scans_separately(group) {
             return false;
@@ -228,7 +228,7 @@ impl Claimer {
             self.permit_floors = Some((floors, sent));
         }
         if self.context.slow_downs.holds(&group.under.gates).is_some() {
-            // A handler requested a slow-down after the claim was sent.
+            // A handler requested a slow-down after the claim was sent, so the claimed jobs are released.
             claimed_batch.unread.append(&mut claimed_batch.jobs);
         }
         self.late_scan.is_requested |= !claimed_batch.unread.is_empty() && !group.kind.in_lines;

@@ -1,5 +1,5 @@
-//! Writes slow-downs to the store. A slow-down prevents jobs under a limit from starting for a time. A separate task writes slow-downs,
-//! because a limit's row may be locked and claims must not wait for the lock.
+//! Writes slow-downs to the store. A slow-down prevents jobs under a limit from starting for a given duration. A separate task writes
+//! slow-downs, because a limit's row may be locked and claims must not wait for the lock.
 
 use std::{
     sync::Arc,

@@ -74,7 +74,7 @@ async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }
     print::lines(&format_done(*act, swept.done, swept.cancelling))
 }
 
-/// Formats the result line with the numbers of changed and cancelling jobs.
+/// Formats the result line with the number of changed jobs and the number of running jobs that are being cancelled.
 pub(super) fn format_done(act: Operation, done: u64, cancelling: u64) -> String {
     let running = if cancelling > 0 { format!(", cancelling {cancelling} running") } else { String::new() };
     format!("{} {}{running}", act.done(), counted_jobs(done, false))

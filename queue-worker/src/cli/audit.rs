@@ -1,4 +1,4 @@
-//! Audit log of the command line. The transaction that performs an operation also records it in `queue.audit`, as on the dashboard.
+//! Audit log of the command line. The transaction that performs an operation also records it in `queue.audit`, as the dashboard does.
 
 use std::ops::{Deref, DerefMut};
 

@@ -14,7 +14,7 @@ pub(super) fn read_default_file(path: &Path) -> io::Result<Result<String, String
     if !metadata(path)?.is_file() {
         return Ok(Err("it is not a regular file".to_owned()));
     }
-    // A symbolic link may point to a file of this user, but the link's owner has chosen the file.
+    // The owner of a symbolic link chooses its target, so the link's owner must be trusted too.
     if let Some(why) = foreign_owner(&symlink_metadata(path)?) {
         return Ok(Err(why));
     }

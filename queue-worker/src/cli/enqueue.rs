@@ -116,7 +116,7 @@ fn as_usage_error(error: Error) -> Problem {
         Error::Database(sqlx::Error::Database(database)) => database.code().map(std::borrow::Cow::into_owned),
         _ => None,
     };
-    // Class 22 are data exceptions such as `invalid_parameter_value`. A payload that is too large raises 23514 (`check_violation`).
+    // Class 22 contains data exceptions such as `invalid_parameter_value`. A payload that is too large raises 23514 (`check_violation`).
     match code.as_deref() {
         Some(code) if code.starts_with("22") || code == "23514" => Problem::usage(error),
         _ => error.into(),

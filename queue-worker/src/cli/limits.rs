@@ -61,7 +61,7 @@ pub(super) enum LimitsCommand {
     },
 }
 
-/// Bound given on the command line. `none` is parsed as no bound.
+/// Bound given on the command line. Contains `None` for the argument `none`.
 #[derive(Clone, Copy)]
 pub(super) struct LimitBound<T>(Option<T>);
 

@@ -1,7 +1,7 @@
 //! Command line of the bundled binary and of all binaries that use [`main!`](crate::main!).
 //!
 //! A command reads its settings, connects to the database and calls `queue_core::operate` or the worker. It then prints the result.
-//! Commands make no decisions about jobs.
+//! Commands contain no job logic of their own.
 
 mod args;
 mod selection;
@@ -116,7 +116,7 @@ macro_rules! main {
             )*
             $crate::main!(@run $($setup),*)
         }
-        // Inside a function, `self::main` is the module's own `main` instead of the function defined above.
+        // Detects a use inside a function, where `self::main` is the module's own `main` instead of the function defined above.
         const _: () = $crate::cli::at_module_level(self::main);
     };
     ($($other:tt)*) => {
@@ -150,7 +150,7 @@ pub fn main() -> ExitCode {
     main_of_linked(async |worker| Ok(worker))
 }
 
-/// Runs the command line like [`main_with`], but fails early if a worker is to run and this binary links no job types.
+/// Runs the command line like [`main_with`], but fails early if the command runs jobs and this binary links no job types.
 #[doc(hidden)]
 pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
     let args = parse_args();
@@ -163,7 +163,7 @@ pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErr
 }
 
 /// Calls the function of a `state = ..` argument of `main!`, and adds the returned state to the worker. The type of the future does not
-/// depend on the function, so a function with a wrong signature is one compile error.
+/// depend on the function, so a function with a wrong signature causes only one compile error.
 ///
 /// # Errors
 /// The future returns the error of `setup`.
@@ -211,7 +211,7 @@ fn finish(result: Result<ExitCode, Problem>) -> ExitCode {
 
 fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<ExitCode, Problem> {
     let Args { config, settings, command } = args;
-    // A schema from the environment does not count, because `QUEUE_SCHEMA` may be set for other commands.
+    // A schema from the environment is ignored here, because `QUEUE_SCHEMA` may be set for other commands.
     let is_schema_given = settings.schema.is_some() && settings.schema != std::env::var("QUEUE_SCHEMA").ok();
     if matches!(command, Command::Stores(_)) && is_schema_given {
         return Err(Problem::usage("`--schema` selects one store, but `stores` covers all stores; omit one of the two"));
@@ -228,7 +228,7 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Problem::failed)?;
     let result = runtime.block_on(run_command(command, &settings, prepare));
-    // Does not wait for handlers. A handler that never yields has already had its grace period.
+    // Does not wait for handlers. The grace period of a handler that never yields has already ended.
     runtime.shutdown_background();
     result
 }

@@ -64,7 +64,7 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), P
     let scope = args.which.scope()?;
     let (database, store) = open_store(settings).await?;
     check_names(&database, store, &scope).await?;
-    // Signals are handled from here on, so that a signal during the wait still reports the state of the pause.
+    // Signals are handled from here on, so that the command reports the state of the pause if a signal interrupts the wait.
     let interrupted = shutdown_signal();
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let number = Queue::on(&mut tx).store(store).pause_with_reason(&scope, args.reason.as_deref()).await?;

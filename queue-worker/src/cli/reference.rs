@@ -1,5 +1,5 @@
-//! Tests that `docs/CLI.md`, the command-line reference, and `docs/SETTINGS.md` match the parser. With `QUEUE_WRITE_DOCS=1`, the first test
-//! writes its page.
+//! Tests that `docs/CLI.md`, the command-line reference, and `docs/SETTINGS.md` match the parser. With `QUEUE_WRITE_DOCS=1`, the test of
+//! `docs/CLI.md` writes the file.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -105,7 +105,7 @@ fn the_page_of_settings_has_the_options_keys_and_defaults_of_the_parser() {
         if shown_option.split(',').next() != Some(&format!("`--{option}`")) {
             faults.push(format!("{variable}: {shown_option} is --{option}"));
         }
-        // The field of a setting is its key in the file.
+        // The id of an argument is the name of its field, which is also its key in the settings file.
         if !["", "`[stores.databases]`"].contains(key) && *key != format!("`{}`", arg.get_id()) {
             faults.push(format!("{variable}: {key} is {}", arg.get_id()));
         }

@@ -29,7 +29,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let worker = prepare(Worker::new(database.pool().clone()).direct(database.direct()).config(config)).await?;
     #[cfg(feature = "health")]
     let worker = settings.worker.health.into_iter().fold(worker, Worker::health);
-    // Signals are handled from here on. An earlier signal ends the process immediately, before any job is claimed.
+    // A signal received from this point on stops the worker gracefully. An earlier signal ends the process before any job is claimed.
     let stopped = shutdown_signal();
     let stop = async move {
         stopped.await;

@@ -1,7 +1,7 @@
-//! Settings from options, environment, file and defaults, merged in this order into one [`Config`].
+//! Settings from options, environment, file and defaults, in this order of precedence, merged into one [`Config`].
 //!
-//! clap reads options and environment, and serde reads the file, into the same two structs. Each setting is therefore declared once. The
-//! worker's settings are listed in `live`. This module opens no connection.
+//! clap parses options and environment variables, and serde parses the file. Both fill the same two structs, so each setting is declared
+//! only once. The worker's settings are listed in `live`. This module opens no connection.
 
 use std::{io::ErrorKind, path::Path};
 
@@ -200,7 +200,7 @@ impl Settings {
         self
     }
 
-    /// Returns the store selected by the schema.
+    /// Returns the store in the configured schema, or the default store if no schema is set.
     pub(super) fn store(&self) -> Result<Store, Problem> {
         Ok(self.schema.as_deref().map_or_else(|| Ok(Store::default()), Store::new)?)
     }
@@ -217,7 +217,7 @@ impl Settings {
         both.map_or_else(|| self.database(), |(url, direct)| self.worker.pool(Database::options()).url(url).direct_url(direct))
     }
 
-    /// Returns the worker's configuration. Settings override its defaults.
+    /// Returns the worker's configuration: the defaults, overridden by the settings. Returns an error if the configuration is invalid.
     pub(super) fn config(&self) -> Result<Config, Problem> {
         let mut config = Config { store: self.store()?, ..Config::default() };
         self.worker.clone().apply_to(&mut config);
@@ -292,7 +292,7 @@ mod tests {
                 .any(|value| file(&format!("{section}{key} = {value}")).is_ok());
             assert!(is_key, "`{key}` is not a key of the file");
         }
-        // The list in `each_setting!` also generates the methods of `Worker`.
+        // Compares the options with the list in `each_setting!`, which also generates the methods of `Worker`.
         macro_rules! names {
             ($($(#[$attribute:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
                 [$((stringify!($name), $variable)),*]

@@ -94,8 +94,8 @@ impl JobDetail {
     }
 }
 
-/// Job in the `--json` output. Includes the exhausted limits that the job is waiting for. For a durable job, also includes the progress and
-/// the signals not received yet.
+/// Job in the `--json` output, with the exhausted limits that it is waiting for. For a durable job, also includes steps, children,
+/// map batches, and signals that the job has not received yet.
 #[derive(Serialize)]
 struct JobDocument<'a> {
     #[serde(flatten)]
@@ -220,7 +220,7 @@ fn format_children(children: &[JobChild]) -> String {
     children.iter().map(of).collect()
 }
 
-/// Formats the maps of a job, one per line.
+/// Formats the map batches of a job, one per line.
 fn format_maps(gathers: &[JobGather]) -> String {
     let of = |gather: &JobGather| {
         let JobGather { name, total, need, completed, dead, cancelled, most, .. } = gather;

@@ -1,4 +1,4 @@
-//! `signal` command: sends a signal to a durable job, for example a person's decision.
+//! `signal` command: sends a signal to a durable job, for example an approval.
 
 use clap::Args;
 use queue_core::{Error, JobId, JobRef, operate::SignalOutcome};
@@ -50,7 +50,7 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let job = JobRef::from_id(id).in_store(store);
     let sent = job.signal(&mut *tx, &name, &payload).await.map_err(as_usage_error)?;
-    // A dropped transaction rolls back the signal.
+    // If the job type receives no signals, returning the error drops the transaction, which rolls back the signal.
     if sent == SignalOutcome::Sent
         && let Some(job_type) = type_without_signals(&mut tx, job).await?
     {
@@ -71,7 +71,7 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
     if output.json { print::json(&json!({ "signalled": id, "name": name })) } else { print::lines(&sent_text(id, &name)) }
 }
 
-/// Returns the job type if this binary knows that the type receives no signals, otherwise `None`.
+/// Returns the job type if it is linked into this binary and receives no signals. Otherwise returns `None`.
 async fn type_without_signals(on: &mut PgConnection, job: JobRef) -> Result<Option<String>, Error> {
     Ok(Some(job.find_without_payload(on).await?.job_type).filter(|job_type| program::ignores_signals(job_type)))
 }

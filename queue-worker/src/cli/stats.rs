@@ -48,7 +48,7 @@ pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: E
         }
         queue.busiest(SHOWN_QUEUES).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
     };
-    // Runs concurrently with the counts, but on a single connection, because each new connection loads the server's catalog again.
+    // These queries run concurrently with the counts. They share one connection, because a new connection must load the catalog.
     let others = async {
         let mut on = pool.acquire().await?;
         let queue = Queue::on(&mut on).store(store);

@@ -1,8 +1,8 @@
 //! `tail` command: follows jobs, with one line per change, until the process receives a signal. With an id, follows one job until it is
 //! finished.
 //!
-//! The command polls, so that workers have no additional work. Changes between two polls are combined. Of a short job, only the end is
-//! shown.
+//! The command polls, so it adds no work for the workers. Changes between two polls are combined. For a job that starts and finishes
+//! between two polls, only the end is shown.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ const MAX_LISTED: u32 = 500;
 /// Maximum number of tracked jobs.
 const MAX_TRACKED: usize = 5_000;
 
-/// Maximum number of jobs loaded one by one per poll: tracked jobs that are neither among the newest nor among the running jobs.
+/// Maximum number of tracked jobs that a poll loads individually, because they are neither among the newest nor among the running jobs.
 const MAX_LOOKUPS: usize = 100;
 
 /// Minimum poll interval. After a slow poll the interval is longer, so that polling takes at most a fifth of the time.
@@ -156,7 +156,7 @@ impl JobFollower<'_> {
         }
     }
 
-    /// Drops finished jobs, except the newest jobs, which would otherwise look new at the next poll.
+    /// Drops finished jobs that are not among the newest jobs. Also drops the oldest jobs if more than [`MAX_TRACKED`] are tracked.
     fn prune(&mut self) {
         let mut ids: Vec<JobId> = self.followed.keys().copied().collect();
         ids.sort_unstable();
@@ -169,7 +169,7 @@ impl JobFollower<'_> {
         }
     }
 
-    /// Returns whether the followed job is finished. Always false if all jobs are followed.
+    /// Returns whether the followed job is finished. Always returns `false` if all jobs are followed.
     fn is_finished(&self) -> bool {
         self.only.and_then(|id| self.followed.get(&id)).is_some_and(|seen| is_finished(seen.state))
     }
@@ -179,7 +179,7 @@ fn is_finished(state: JobState) -> bool {
     matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired)
 }
 
-/// Prints one line per job. Returns false once the reader has closed stdout.
+/// Prints one line per job. Returns `false` once the reader has closed stdout.
 fn print_jobs(jobs: &[JobRecord], as_json: bool) -> Result<bool, Problem> {
     if as_json {
         return print::json_lines(jobs);

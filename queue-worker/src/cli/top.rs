@@ -1,5 +1,5 @@
-//! `top` command: monitors queues, workers and running jobs on a terminal until `q` or a signal. The command updates every second and only
-//! reads.
+//! `top` command: monitors queues, workers and running jobs on a terminal until `q` or a signal. The screen is updated every second. The
+//! command only reads from the database.
 //!
 //! The command has three parts. `query` queries the database on a separate connection and task, so that keys work while the database is
 //! unavailable. `draw` renders the state, without access to the keyboard or the database. This module handles keys, signals and timing.
@@ -45,7 +45,7 @@ pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
         let _ = ratatui::try_restore();
         Problem::failed(format!("cannot draw on this terminal: {error}"))
     })?;
-    // Dropping the guard restores the terminal. On a panic, the library's hook restores the terminal before the message is printed.
+    // Dropping the guard restores the terminal. On a panic, ratatui's panic hook restores the terminal before the message is printed.
     let screen = TerminalGuard(terminal);
     hook_panics();
     let keys = KeyReader::start();
@@ -59,7 +59,7 @@ pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
 fn hook_panics() {
-    // The library's hook restores the terminal and then calls the previous hook, which prints the message.
+    // The current hook is ratatui's. It restores the terminal and then calls the previous hook, which prints the message.
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         HAS_PANICKED.store(true, Relaxed);
@@ -72,7 +72,7 @@ struct TerminalGuard(DefaultTerminal);
 
 impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        // The restore fails only if the terminal no longer exists.
+        // Restoring fails only if the terminal no longer exists.
         let _ = ratatui::try_restore();
     }
 }
@@ -105,7 +105,7 @@ async fn run_screen(
     }
 }
 
-/// Handles a terminal event. Returns false if the user has pressed a key to quit.
+/// Handles a terminal event. Returns `false` if the user has pressed a key to quit.
 fn handle_event(event: &Event, view: &mut View) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press | KeyEventKind::Repeat, .. }) = event else { return true };
     match code {

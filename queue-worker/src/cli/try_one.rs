@@ -103,7 +103,7 @@ pub(super) async fn try_one(
     Ok(if completes { ExitCode::SUCCESS } else { ExitCode::from(NOT_COMPLETED) })
 }
 
-/// Returns the name of the verdict that a worker would settle the job with.
+/// Returns the name of the verdict with which a worker would settle the job.
 fn verdict(result: &TrialResult) -> &'static str {
     // A completion has the same name whether or not a worker would keep a record of the job.
     match &result.ending {

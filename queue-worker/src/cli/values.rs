@@ -87,7 +87,7 @@ pub(super) fn new_capacity(text: &str) -> Result<NewCapacity, &'static str> {
     }
 }
 
-/// Weight to set for a fairness key. `none` removes the weight. A key without a weight counts as weight 1.
+/// Weight to set for a fairness key. `none` removes the weight, which resets it to the default of 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewWeight(pub(super) Option<u16>);
 

@@ -23,7 +23,7 @@ use super::{
     trends::TrendCache,
 };
 
-/// Maximum number of concurrent requests that hold a connection to the same database. All stores of a database share this maximum.
+/// Maximum number of connections to one database that requests hold at the same time. All stores of a database share this maximum.
 /// Further requests wait for a connection.
 const MAX_CONNECTIONS: usize = 3;
 

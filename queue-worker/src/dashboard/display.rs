@@ -108,7 +108,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// Replaces unsafe characters in a JSON document with JSON escapes, which does not change the document's value.
+/// Replaces unsafe characters in a JSON document with JSON escapes. The document's value does not change.
 pub(super) fn json(text: &str) -> String {
     escape::json(text)
 }

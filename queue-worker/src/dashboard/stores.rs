@@ -119,7 +119,7 @@ fn inner_uri(uri: &Uri) -> Option<Uri> {
     format!("{path}{query}").parse().ok()
 }
 
-/// Removes all extensions that the dashboard does not use. The store's routes must not see the outer path parameters. Returns the request
+/// Removes all extensions that the dashboard does not use, including the path parameters of the outer router. Returns the request
 /// context, limited to the store.
 fn retain_known_extensions(extensions: &mut Extensions, member: &Member) -> Option<RequestContext> {
     let (context, actor, peer) =

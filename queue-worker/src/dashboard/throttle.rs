@@ -13,8 +13,8 @@ use axum::{extract::ConnectInfo, http::Extensions};
 pub(super) const MAX_FAILURES: u32 = 20;
 pub(super) const WINDOW: Duration = Duration::from_mins(1);
 
-/// Maximum number of addresses with separate counts. All other addresses share one count. Therefore at most `MAX_FAILURES *
-/// (MAX_ADDRESSES + 1)` wrong tokens are verified per minute.
+/// Maximum number of addresses with separate counts. All other addresses share one count. The total number of wrong tokens that are
+/// verified per minute is therefore at most `MAX_FAILURES * (MAX_ADDRESSES + 1)`.
 const MAX_ADDRESSES: usize = 1024;
 
 /// Address of the client, taken from the connection and not from headers. IPv6 addresses are reduced to their /64 network, because a

@@ -1,5 +1,5 @@
-//! Attempt statistics and limits for the overview page. Workers report attempts every ten seconds, so a store is queried
-//! at most at this interval for all viewers together.
+//! Attempt statistics and limits for the overview page. Workers report attempts every ten seconds. A store is therefore queried at most
+//! once every ten seconds, and all viewers share the result.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ pub(super) struct Trends {
     pub(super) now: DateTime<Utc>,
 }
 
-/// Cache of a store's trends. An error of the load is cached as well.
+/// Cache of a store's trends. If loading fails, the error is cached.
 #[derive(Default)]
 pub(super) struct TrendCache(Mutex<Option<(Instant, HandlerResult<Arc<Trends>>)>>);
 

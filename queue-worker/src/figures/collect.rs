@@ -62,8 +62,8 @@ impl WorkerMetrics {
         Self { metrics: metrics.clone(), loop_health: loop_health.clone(), pool: pool.clone(), store: own }
     }
 
-    /// Collects all metrics. The store is queried at most every five seconds, with a time limit of three seconds. If the store does not
-    /// respond, the metrics of the store are omitted.
+    /// Collects all metrics. The store is queried at most once every five seconds, with a timeout of three seconds. If the store does not
+    /// respond, all metrics of the store except its reachability are omitted.
     pub(super) async fn collect_all(&self) -> Vec<MetricFamily> {
         let found = self.store.current().await;
         let mut families = self.local();

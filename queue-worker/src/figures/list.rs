@@ -13,7 +13,7 @@ pub(super) enum MetricKind {
 pub(super) struct Metric {
     pub(super) name: &'static str,
     pub(super) kind: MetricKind,
-    /// Unit in OpenTelemetry notation: `s`, `1`, or the counted items in braces.
+    /// Unit in UCUM notation, as OpenTelemetry requires: `s`, `1`, or an annotation such as `{job}`.
     pub(super) unit: &'static str,
     pub(super) help: &'static str,
 }

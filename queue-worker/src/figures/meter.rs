@@ -85,7 +85,7 @@ fn observe(meter: &Meter, latest: &LatestPoints) {
     }
 }
 
-/// Recorder for histograms. Records each value as the middle of its bucket. The metric reader uses the same bucket boundaries.
+/// Recorder for histograms. Records each value as the midpoint of its bucket. The metric reader uses the same bucket boundaries.
 struct Recorder {
     instruments: HashMap<&'static str, Instrument<f64>>,
     recorded: HashMap<(&'static str, Labels), Timings>,
@@ -120,7 +120,7 @@ impl Recorder {
     }
 }
 
-/// Returns the middle of a histogram bucket in seconds.
+/// Returns the midpoint of a histogram bucket in seconds.
 fn middle(bucket: usize) -> f64 {
     let bounds = Histogram::BOUNDS_MS;
     let low = bucket.checked_sub(1).map_or(0, |before| bounds[before]) as f64;

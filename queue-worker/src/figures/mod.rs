@@ -1,5 +1,5 @@
-//! Metrics of a worker, from its counters and from queries of the store. The metrics are exported in the Prometheus text format or to an
-//! OpenTelemetry meter. Collecting metrics never delays a job.
+//! Metrics of a worker, collected from its counters and from store queries. The metrics are exported in the Prometheus text format or
+//! to an OpenTelemetry meter. Collecting metrics never delays a job.
 
 mod collect;
 mod list;

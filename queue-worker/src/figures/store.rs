@@ -47,7 +47,7 @@ struct CachedState {
 /// State of the store, as returned by the metric queries.
 pub(super) struct StoreState {
     pub(super) jobs: Busiest,
-    /// Oldest ready job of each queue that is not paused. Empty while the worker does not know the pauses.
+    /// Oldest ready job of each queue that is not paused. Empty until the worker has loaded the pauses.
     pub(super) oldest: Vec<Oldest>,
     pub(super) days_ahead: i32,
     /// Age of the oldest snapshot that prevents vacuuming, in transactions.
@@ -121,7 +121,7 @@ async fn query_state(connection: &mut PgConnection, store: Store, loop_health: &
     Ok(StoreState { jobs, oldest, days_ahead, snapshot_age, transaction_age })
 }
 
-/// Removes queues that are paused as a whole. Their jobs are expected to wait, and more workers would not help.
+/// Removes queues that are paused as a whole. Jobs in a paused queue wait by design, so their age does not indicate a lack of workers.
 fn keep_unpaused(oldest: &mut Vec<Oldest>, paused: &PauseSnapshot) {
     oldest.retain(|oldest| !paused.covers_all_of(&oldest.queue));
     oldest.truncate(usize::from(MAX_SERIES));

@@ -11,7 +11,7 @@ pub(crate) struct Health {
     loops: LoopHealth,
     lease_deadline: LeaseDeadline,
     lease_ttl: Duration,
-    /// Maximum time that the thread of the worker's loops may be blocked.
+    /// Maximum time for which the thread that runs the worker's loops may be blocked.
     max_blocked: Duration,
     /// Maximum duration of one iteration of the poller, which finds lanes with jobs.
     max_round: Duration,
@@ -28,7 +28,7 @@ pub(super) struct FailedCheck {
     pub(super) text: String,
 }
 
-/// Maximum time that the thread of the worker's loops may be blocked. Allows for a suspended or overloaded machine.
+/// Maximum time for which the thread that runs the worker's loops may be blocked. Allows for a suspended or overloaded machine.
 const MAX_BLOCKED: Duration = Duration::from_secs(30);
 
 /// Maximum duration of one iteration of the poller. An iteration runs several queries, each with a timeout of up to fifteen seconds.
@@ -38,7 +38,7 @@ const MAX_ROUND: Duration = Duration::from_mins(2);
 /// always reported.
 const PANIC_WINDOW: Duration = Duration::from_secs(90);
 
-/// Minimum time that claims must have failed before a failure is reported. A closed connection can cause a single failure.
+/// Minimum duration of a series of failed claims before the series is reported. A closed connection can cause a single failure.
 const MIN_FAILING: Duration = Duration::from_secs(2);
 
 /// Minimum age at which an unwritten verdict is reported. Settling takes milliseconds unless a table is locked.
@@ -71,7 +71,7 @@ impl Health {
                 text: format!("the thread of the worker's loops has been blocked for {age:.0?}"),
             });
         }
-        // The poller may be waiting for the settle loop, which may be waiting for the database.
+        // A blocked poller is not reported while it may be waiting for the settle loop, which may be waiting for the database.
         let waits = self.loops.is_stopping() || self.stalled().is_some();
         if let Some(age) = self.loops.claims.age().filter(|age| *age > self.max_round && !waits) {
             reasons.push(FailedCheck {

@@ -27,7 +27,7 @@ const MAX_ROWS: i32 = 1000;
 #[derive(Default)]
 pub(crate) struct ExpiryFloor {
     first: Option<DateTime<Utc>>,
-    /// Time from which a scan without the lower bound is allowed. This limits scans without the bound to about 5 % of the time.
+    /// Earliest start of the next scan without the lower bound. Limits such scans to about 5 % of the time.
     full_scan_at: Option<Instant>,
 }
 
@@ -89,7 +89,7 @@ async fn expire_due(link: &mut StoreConnection, store: Store, floor: &mut Expiry
         Ok(connection) => bounded(statement.fetch_one(connection)).await,
         Err(error) => Err(error),
     };
-    // The next connection may reach another server, on which jobs below the floor may not have expired yet.
+    // A failure resets the floor, because the next connection may reach a server on which jobs below the floor have not expired yet.
     let result = link.note(result).inspect_err(|_| *floor = ExpiryFloor::default())?;
     floor.record(began, result.lowest);
     Ok(result)

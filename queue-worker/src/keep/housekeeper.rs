@@ -118,7 +118,7 @@ async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
                 let _ = queues.context.settle.send(not_begun).await;
             }
         }
-        // This worker does not know a lease if the response to the claim was lost, or if the server executed a claim that the worker had
+        // A lease is unknown to this worker if the response to the claim was lost, or if the server executed a claim that the worker had
         // already abandoned. Every lease is registered before its claim is sent, so an unknown lease is not in use.
         let mut strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !leases.knows(*token)).collect();
         if !strays.is_empty() {
@@ -127,7 +127,7 @@ async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
             let left: HashSet<Uuid> = link.note(left)?.into_iter().map(|(token, _)| token).collect();
             strays.retain(|token| left.contains(token));
         }
-        // If the worker has continued under a new identity, its handlers were dropped, and recovery handles the leases of the old identity.
+        // If the worker's identity has changed, its handlers have been dropped, and recovery handles the leases of the old identity.
         if *identity.borrow() != own {
             return Ok(());
         }
@@ -183,7 +183,7 @@ fn sqlx_error(error: queue_core::Error) -> sqlx::Error {
     }
 }
 
-/// Corrects heartbeat times that lie in the future. After the clock was set back, these times would make dead workers appear alive.
+/// Corrects heartbeat times that lie in the future because the database clock was set back. Such times make dead workers appear alive.
 async fn correct_heartbeats(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     let Housekeeper { link, config, .. } = housekeeper;
     let limited = limit_heartbeats(link.get().await?, config.store).await;
@@ -232,7 +232,7 @@ async fn check_hints(housekeeper: &mut Housekeeper, expiries: &mut ExpiryFloor) 
     Ok(())
 }
 
-/// Interval between checks whether the store has any schedule. The notification of the first schedule may be lost.
+/// Interval between checks for schedules in the store. The checks find the first schedule even if its notification is lost.
 const SCHEDULE_POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 async fn check_schedules(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
@@ -244,8 +244,8 @@ async fn check_schedules(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Prunes the store about once a minute, on a connection that is closed between rounds. Pruning may take long, so it has a separate loop.
-/// Each round first checks the login's access to the store.
+/// Prunes the store about once a minute. Pruning has a separate loop, because a round may take a long time. The connection is closed
+/// between rounds. Each round first checks the login's access to the store.
 ///
 /// In a distributed store (Citus), partitions are created and dropped on the coordinator. `days` is the connection to the coordinator.
 pub(crate) async fn run_pruning(
@@ -256,7 +256,7 @@ pub(crate) async fn run_pruning(
 ) {
     let anywhere = Config { store: config.store.anywhere(), ..config.clone() };
     let mut published = false;
-    // The start counts as a successful round, so that the metric `queue.prune.age` also grows if pruning never succeeds.
+    // The start of the loop counts as a successful round, so that the metric `queue.prune.age` also grows if pruning never succeeds.
     loop_health.pruned.set();
     tokio::time::sleep(first).await;
     loop {

@@ -35,7 +35,7 @@ struct LeavingLane {
 
 /// Runs one round of deleting unused lanes.
 pub(super) async fn delete_lanes(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
-    // Advances lanes that were marked in earlier rounds, once no snapshot sees their rows unmarked.
+    // Lanes that were marked in earlier rounds advance once every running transaction sees their marks.
     advance_marks(&mut *connection, store).await?;
     let replaced = sqlx::query_scalar(store.sql(include_str!("../../sql/replaced_lanes.sql"))).bind(MAX_ROWS);
     let _: i64 = bounded(replaced.fetch_one(&mut *connection)).await?;

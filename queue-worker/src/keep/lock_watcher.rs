@@ -1,4 +1,4 @@
-//! Logs open transactions whose locks on rows or tables keep waiting jobs from becoming ready.
+//! Logs open transactions whose locks on rows or tables prevent waiting jobs from becoming ready.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ impl HintLock {
     }
 }
 
-/// Locks found by the last probe, and the time of this probe.
+/// Watcher for locks that block waiting jobs. Contains the locks found by the last probe, and the time of the probe.
 #[derive(Default)]
 pub(super) struct LockWatcher {
     found: Vec<HintLock>,

@@ -251,8 +251,8 @@ async fn delete_orphans(connection: &mut PgConnection, store: Store, statement: 
     Ok(())
 }
 
-/// Deletes uniqueness keys that no job holds. Each statement checks a page of keys. Stops when less than a quarter of a page was deleted,
-/// so a large table of keys in use costs little.
+/// Deletes uniqueness keys that no job holds. Each statement checks a page of keys. Stops once a statement deletes less than a quarter of
+/// its page, because the table then mostly contains keys in use.
 async fn delete_unique_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     for _ in 0..MAX_KEY_PAGES {
         let deleted = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/forget_keys.sql"))).bind(PAGE_SIZE);
@@ -263,7 +263,7 @@ async fn delete_unique_keys(connection: &mut PgConnection, store: Store) -> sqlx
     Ok(())
 }
 
-/// Result row: the last scanned key. For a freed key, also the missing first job, the first blocked job, and that job's queue and type.
+/// Row with the last scanned key. For a freed key, also contains the missing first job, the first blocked job, and its queue and type.
 type FreedKey = (Option<i64>, Option<JobId>, Option<JobId>, Option<String>, Option<String>);
 
 /// Frees ordering keys whose first job no longer exists. Each call checks some of the keys with blocked jobs. The scan starts at a random

@@ -1,7 +1,7 @@
-//! Publishes job type options in the database for use by SQL functions: retention, queue and priority, the maximum number of attempts, and
-//! the expiry.
+//! Publishes the options of job types in the database, where SQL functions read them. The options are the retention, the queue, the
+//! priority, the maximum number of attempts and the expiry.
 //!
-//! The options are written once, when a worker starts. If workers of two releases disagree, the last worker to start wins.
+//! Each worker writes the options once, when it starts. If two releases have different options, the worker that starts last wins.
 
 use queue_core::{Store, options::Options};
 use sqlx::PgConnection;

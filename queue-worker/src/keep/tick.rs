@@ -51,7 +51,7 @@ const PAGE_SIZE: usize = 500;
 /// after the statement has processed all schedules.
 const MAX_PER_STATEMENT: usize = 50;
 
-/// Lock timeout in milliseconds for a statement that fires several schedules. After a timeout, each schedule is tried separately.
+/// Lock timeout in milliseconds for a statement that fires several schedules. After a timeout, a separate statement fires each schedule.
 const SHARED_LOCK_TIMEOUT_MS: i32 = 1;
 
 /// Minimum time between two warnings about overlapping ticks of the same schedule.
@@ -170,8 +170,8 @@ impl ScheduleLoop {
         Ok(if fresh.is_empty() && failed.is_none() { PollResult::Wait(wait) } else { PollResult::Continue })
     }
 
-    /// Fires the due ticks of some schedules. If the statement fails, fires each schedule separately and defers the schedules that fail.
-    /// Returns an error only if no schedule can be fired.
+    /// Fires the due ticks of the schedules in `plans`. If the statement fails, fires each schedule separately and defers the schedules
+    /// that fail. Returns an error only if the connection fails.
     async fn fire_due(&mut self, plans: &[LoadedSchedule], lock_timeout_ms: i32) -> sqlx::Result<()> {
         let mut requests = Vec::with_capacity(plans.len());
         for (plan, request) in plans.iter().zip(self.prepare_requests(plans.to_vec()).await) {
@@ -319,7 +319,7 @@ impl ScheduleLoop {
     }
 }
 
-/// Returns whether a statement timed out. A single schedule can cause a timeout, so the other schedules are still tried.
+/// Returns whether a statement timed out. A single schedule can cause a timeout, so the other schedules are still fired.
 fn is_timeout(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut)
 }

@@ -80,7 +80,7 @@ pub(crate) async fn run_unblock(link: StoreConnection, store: Store, notifier: A
                     if found.moved > 0 {
                         notifier.request_probe();
                     }
-                    // Hints whose rows are locked stay and are not retried immediately.
+                    // Hints whose rows are locked are not consumed, and are not retried immediately.
                     if !found.is_full {
                         break;
                     }
@@ -126,8 +126,8 @@ const HINT_KINDS: [HintKind; 4] = [
     },
 ];
 
-/// Minimum time between a failure and the next try for the same kind of hints. Each try may wait for a locked table and delay the other
-/// kinds.
+/// Minimum time between a failure and the next attempt to consume hints of the same kind. Each attempt may wait for a locked table and
+/// delay the other kinds.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 struct HintKind {
@@ -160,7 +160,7 @@ struct HintConsumer {
 struct HintFloor {
     /// Lowest hint found by the last scan. The index range below this hint contains only dead entries and hints that were committed late.
     lowest: i64,
-    /// Time from which a scan without the lower bound is allowed. This limits scans without the bound to about 5 % of the time.
+    /// Earliest start of the next scan without the lower bound. Limits such scans to about 5 % of the time.
     full_scan_at: Instant,
 }
 

@@ -280,7 +280,7 @@ pub(super) fn narrow(count: usize) -> i32 {
 
 impl ClaimResponse {
     /// Returns the claimed jobs, ordered by lane as in the request, and records the floor of each lane. If the response was lost, the
-    /// worker does not know the lease, and housekeeping releases its jobs.
+    /// lease is then no longer registered, and housekeeping releases its jobs.
     pub(crate) fn read(self, lanes: &mut LaneState) -> sqlx::Result<ClaimedBatch> {
         let ClaimRows { jobs: rows, mut omitted, in_lines, places, reached, room, start, floors, is_recorded, block_scan, empty_floor } =
             self.rows?;

@@ -51,7 +51,7 @@ impl Floors {
         *self.state() = FloorState::default();
     }
 
-    /// Removes the floors of lanes that are not known.
+    /// Removes the floors of lanes for which `is_known` returns `false`.
     pub(super) fn retain(&self, is_known: impl Fn(&i64) -> bool) {
         self.state().of.retain(|lane, _| is_known(lane));
     }

@@ -32,7 +32,7 @@ pub(crate) struct LaneGroupKind {
     pub(crate) in_lines: bool,
 }
 
-/// Key of a lane group: the ids of the limits that cover its lanes, and the kind of claims.
+/// Key of a lane group: the ids of the limits that cover its lanes, and the kind of the group.
 pub(crate) type LaneGroupKey = (Arc<[i64]>, LaneGroupKind);
 
 /// All lane groups of a worker.
@@ -58,8 +58,8 @@ impl LaneGroup {
         !self.under.gates.is_empty()
     }
 
-    /// Returns whether the claimer must be notified of lanes with jobs. This applies to a resting claimer, and to an active claimer with
-    /// many lanes. With `with_closed_keys`, it also applies to a claimer that has no free permit for any key with waiting jobs.
+    /// Returns whether the claimer must be notified of lanes with jobs. Resting claimers, and active claimers with many lanes, must be
+    /// notified. With `with_closed_keys`, so must claimers that have no free permit for any key with waiting jobs.
     fn awaits_notice(&self, with_closed_keys: bool) -> bool {
         match self.hint.state() {
             ClaimerState::Resting => true,
@@ -140,13 +140,12 @@ impl LaneGroups {
         self.all.values().any(|group| matches!(group.hint.state(), ClaimerState::Shut | ClaimerState::ShutByKey))
     }
 
-    /// Returns whether the limits of `lane` permit no job to start, regardless of the job's key.
+    /// Returns whether the limits of `lane` prevent all jobs from starting, regardless of their keys.
     pub(super) fn is_shut_to_all(&self, lane: i64) -> bool {
         self.of(lane).is_some_and(|group| group.hint.state() == ClaimerState::Shut)
     }
 
-    /// Returns whether jobs in `lane` require a notification. This is the case if the lane's claimer must be notified, or if the lane has
-    /// no claimer.
+    /// Returns whether jobs in `lane` require a notification, because the lane's claimer must be notified or the lane has no claimer.
     pub(super) fn awaits_notice(&self, lane: i64, with_closed_keys: bool) -> bool {
         self.of(lane).is_none_or(|group| group.awaits_notice(with_closed_keys))
     }

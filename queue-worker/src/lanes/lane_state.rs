@@ -34,7 +34,7 @@ impl LaneState {
         Self { floors: self.floors.clone(), transactional: self.transactional.clone(), ..Self::default() }
     }
 
-    /// Replaces the lanes, and forgets the state of removed lanes.
+    /// Replaces the lanes. Removes this claimer's state for lanes that are not in the new set, but keeps their shared floors.
     pub(crate) fn set<'a>(&mut self, lanes: impl Iterator<Item = &'a Lane>) {
         self.lanes = lanes.map(|lane| (lane.id, lane.clone())).collect();
         let known = &self.lanes;
@@ -44,7 +44,7 @@ impl LaneState {
         self.turns.retain(is_known);
     }
 
-    /// Forgets all lanes that are not in `found`.
+    /// Removes all lanes that are not in `found`, together with their state.
     pub(super) fn keep(&mut self, found: &HashMap<i64, Lane>) {
         self.lanes.retain(|id, _| found.contains_key(id));
         self.floors.retain(|id| found.contains_key(id));

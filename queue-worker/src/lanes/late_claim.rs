@@ -1,4 +1,4 @@
-//! Claims of jobs that were committed late, by blocks of the table. Used if a complete index scan would be slow.
+//! Claims of jobs that were committed late. These claims read some blocks of the table, and are used if a complete index scan is slow.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::live::bounded;
 
-/// Duration above which a claim counts as slow. Only planning the statement, or reading about a hundred thousand dead index entries,
-/// takes that long.
+/// Duration above which a claim counts as slow. A claim takes this long only if its statement is planned, or if it reads about a hundred
+/// thousand dead index entries.
 const SLOW_CLAIM: Duration = Duration::from_millis(20);
 
 impl ClaimRequest {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct LateScan {
     /// Earliest start of the next scan. Limits scans to about 5 % of the time.
     not_before: Option<Instant>,
-    /// Time after which the next scan is overdue. Overdue scans also find late commits on busy workers.
+    /// Time after which the next scan is overdue. An overdue scan needs no request, so busy workers also find late commits.
     overdue_at: Option<Instant>,
     /// Whether a claim has returned fewer jobs than requested since the last scan began.
     pub(crate) is_requested: bool,

@@ -2,7 +2,7 @@
 //! written.
 //!
 //! Housekeeping releases leases that are in the store but not in this registry. No other worker recovers these leases while this worker
-//! lives.
+//! is alive.
 
 use std::{
     collections::HashSet,
@@ -67,9 +67,9 @@ pub(crate) struct LeaseGuard {
     held: LeaseRegistry,
     /// Guard of the claim, or `None` if this is the claim's guard.
     claim: Option<Arc<LeaseGuard>>,
-    /// Notifier of released permits, and the limits whose permits the job holds.
+    /// Notifier to call when permits are released, and the limits whose permits the job holds.
     permits: Option<(Arc<Notifier>, Arc<[i64]>)>,
-    /// Number of jobs in the lease with unsent verdicts.
+    /// Number of unsent verdicts of the lease's jobs.
     unsent: Arc<AtomicUsize>,
 }
 
@@ -106,7 +106,7 @@ impl LeaseGuard {
         self.unsent.store(jobs, Relaxed);
     }
 
-    /// Returns the number of jobs in the lease with unsent verdicts.
+    /// Returns the number of unsent verdicts of the lease's jobs.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.load(Relaxed)
     }
@@ -117,7 +117,7 @@ impl LeaseGuard {
         self.unsent.store(self.unsent().saturating_sub(jobs), Relaxed);
     }
 
-    /// Prevents housekeeping from releasing the remaining jobs of the lease while this worker lives.
+    /// Prevents housekeeping from releasing the remaining jobs of the lease while this worker is alive.
     pub(crate) fn give_up(&self) {
         self.held.tokens().given_up.insert(self.token);
     }

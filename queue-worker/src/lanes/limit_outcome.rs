@@ -54,12 +54,12 @@ pub(crate) enum LimitOutcome {
     Later(Duration),
     /// No key with waiting jobs has a free permit. The first permit for one of these keys may become free after the given duration.
     Keys(Option<Duration>),
-    /// No scanned key has a free permit, and only a fraction of the keys with waiting jobs was scanned. `u64::MAX` stands for all keys.
+    /// No scanned key has a free permit. Contains the scanned fraction of the keys with waiting jobs, with `u64::MAX` for all keys.
     More(u64),
     /// Some workers have not acknowledged the limit yet.
     Unknown,
     /// The limit no longer exists.
     Gone,
-    /// A session other than a claim has locked the limit's row.
+    /// The limit's row is locked by a session that is not claiming jobs.
     Locked,
 }

@@ -156,7 +156,7 @@ impl PermitClaim {
             let before = u64::try_from(now - at).map_or(within, Duration::from_millis);
             StartDeadline { until: sent + within.saturating_sub(before + margin(within)), spent: before + sent.elapsed() }
         });
-        // If a crash lost the claim, its permits are assigned again. The permit positions are then invalid.
+        // If a server crash has lost the claim, its permits are assigned again, and the permit positions are invalid.
         let floors = self.floors.filter(|_| !jobs.is_empty());
         let Self { in_lines, places, reached, room, .. } = self;
         Ok(ClaimRows { jobs, omitted, in_lines, places, reached, room, start, floors, ..ClaimRows::default() })

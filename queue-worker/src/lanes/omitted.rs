@@ -13,7 +13,7 @@ use crate::live::bounded;
 /// Maximum total payload size of a claim in bytes. The first large payload is always read, regardless of its size.
 pub(super) const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Maximum mean payload size in bytes that is not recorded for a lane. Even a full claim of such payloads is small.
+/// Mean payload size in bytes up to which no size is recorded for a lane. Even a full claim of such payloads is small.
 const SMALL_BYTES: usize = 1024;
 
 /// Minimum payload size in bytes at which a job waits for free payload memory.

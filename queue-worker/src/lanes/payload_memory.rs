@@ -27,7 +27,7 @@ pub(crate) struct PayloadReservation {
     bytes: usize,
 }
 
-/// Number of claims of maximum size for which the budget reserves memory. Claims of lanes with unknown payload sizes may reach this size.
+/// Number of maximum-size claims for which the budget reserves memory. Claims of lanes with unknown payload sizes may reach this size.
 const UNKNOWN_CLAIMS: usize = 3;
 
 const MIB: usize = 1024 * 1024;
@@ -73,8 +73,8 @@ impl PayloadMemory {
         0
     }
 
-    /// Wakes the poller if a lane was skipped and enough memory is free for the lane, and at least a quarter of `full`. A wake-up for one
-    /// or two jobs would not be worth its cost.
+    /// Wakes the poller if a lane was skipped and enough memory is free for this lane. At least a quarter of `full` must be free, because
+    /// a wake-up for one or two jobs is not worth its cost.
     fn ring(&self, bytes: usize) {
         let required_bytes = self.required_bytes.load(SeqCst);
         let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= required_bytes.max(self.full / 4);

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::live::StoreConnection;
 
-/// Result of a claim's first round trip. The result is not durable yet, so the claimed jobs must not start. The next claim may already be
+/// Result of a claim's first round trip. The result is not durable yet, so the claimed jobs must not start. The next claim can already be
 /// sent.
 pub(crate) struct ClaimReport {
     pub(crate) room: LimitOutcome,

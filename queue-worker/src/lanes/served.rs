@@ -228,7 +228,7 @@ impl Lanes {
         }
         let mut holding = row.holding.unwrap_or_default();
         if is_probed {
-            // Stores the last assigned queue position of the previous probe. The transaction that took the current position may not have
+            // Stores the last assigned queue position of the previous probe. The transaction that uses the current position may not have
             // committed yet.
             let are_empty = holding.is_empty() && !row.any_ready && !self.groups.any_is_active();
             self.empty_place = before.filter(|_| are_empty);
@@ -267,7 +267,7 @@ impl Lanes {
         self.track.lanes.values().filter(|lane| !self.closed.contains(&lane.id))
     }
 
-    /// Returns the lanes of quarantined jobs, except lanes whose limits permit no start.
+    /// Returns the lanes of quarantined jobs, except lanes whose limits prevent all jobs from starting.
     pub(crate) fn quarantined(&self) -> impl Iterator<Item = &Lane> {
         self.open().filter(|lane| lane.solo && !self.groups.is_shut_to_all(lane.id))
     }
@@ -287,7 +287,7 @@ impl Lanes {
         self.has_more
     }
 
-    /// Finds the lanes with jobs by a single query, because probing many lanes separately would be expensive. Each query continues after
+    /// Finds the lanes with jobs in a single query, because probing many lanes separately would be expensive. Each query continues after
     /// the last lane of the previous query, so every lane is reached.
     async fn scan(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<i64>> {
         for begin in [self.cursor, i64::MIN] {

@@ -135,7 +135,7 @@ impl Address {
     pub(super) fn read(url: &str) -> Result<Self, Error> {
         let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
         // The driver accepts any text with a colon as a URL. If the URL has no scheme, or the password has an unescaped `/` or `#`, the
-        // driver would take parts of the password for a host or database. Errors would then show these parts.
+        // driver would parse parts of the password as a host or database name. Errors would then show these parts.
         let (place, query) = rest.map(|rest| rest.split_once('?').unwrap_or((rest, ""))).ok_or_else(no_url)?;
         let (authority, name) = place.split_once('/').unwrap_or((place, ""));
         if place.contains('#') || query.contains('#') || name.contains('@') {

@@ -25,7 +25,7 @@ pub(crate) struct Cluster {
     /// Store with statements that are adapted to the store's node.
     store: Store,
     fresh: PoolFreshness,
-    /// Pool for the node in the program's URL. Every node knows which node holds the store.
+    /// Pool for the node in the program's URL. Any node can be queried for the node that holds the store.
     any: PgPool,
     at: ClusterNode,
 }

@@ -46,7 +46,7 @@ fn host() -> String {
     hostname::get().map_or_else(|_| "worker".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Number of process crashes during attempts of a job after which the job becomes a dead letter.
+/// Number of crashes during a job's attempts after which the job becomes a dead letter.
 pub(crate) const MOST_CRASHES: i16 = 3;
 
 /// Accepted values of `retention`, as shown in errors. Each day of history has five tables, and every statement over the whole history
@@ -61,8 +61,7 @@ const MOST_CONCURRENCY: usize = 10_000;
 const MOST_NAME: usize = 200;
 
 impl Config {
-    /// Returns the served queues as text, such as `mail=20,web=5`. Returns `all` if no queue is
-    /// named.
+    /// Returns the served queues as text, such as `mail=20,web=5`, or `all` if no queue is named.
     pub(crate) fn served(&self) -> String {
         let named: Vec<String> = self.queues.iter().map(|(queue, concurrency)| format!("{queue}={concurrency}")).collect();
         if named.is_empty() { "all".to_owned() } else { named.join(",") }

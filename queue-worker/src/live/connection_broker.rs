@@ -139,8 +139,8 @@ impl ConnectionBroker {
         self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the best idle connection for the borrower. Returns `Err` if the borrower must open a new connection. The returned guard
-    /// counts the new connection.
+    /// Returns the best idle connection for the borrower. If the borrower must open a new connection, returns `Err` with a guard that
+    /// counts this connection.
     async fn take(&self, by: BorrowerId, settings: &Settings, now: &PgConnectOptions) -> Result<Box<IdleConnection>, ConnectionCounter> {
         let until = Instant::now() + BorrowerKind::of(by.1).patience();
         loop {

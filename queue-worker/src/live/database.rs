@@ -66,7 +66,7 @@ pub struct DatabaseOptions {
 /// Default pool size. The pool serves handlers, which spend most of their time waiting for other services.
 const POOL_SIZE: u32 = 20;
 
-/// Size of the pool for direct connections. The users of this pool also open their own connections.
+/// Size of the pool for direct connections. A small pool is sufficient, because its users also open their own connections.
 const DIRECT_POOL_SIZE: u32 = 4;
 
 /// Maximum time to wait for connections in use when a pool is closed.

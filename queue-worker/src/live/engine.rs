@@ -1,5 +1,5 @@
-//! Dedicated thread and runtime for all tasks of a worker that handlers must not delay. A handler that blocks a thread also blocks all
-//! other tasks on the thread.
+//! Dedicated thread and runtime for the worker's tasks that must not be delayed by handlers. A handler that blocks a thread also blocks
+//! all other tasks on the thread.
 
 use std::{io, thread, time::Duration};
 
@@ -11,14 +11,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Loop, LoopHealth};
 
-/// Handle to the thread of a worker's loops. The thread and all tasks on the thread end when the handle is dropped.
+/// Handle to the thread that runs a worker's loops. The thread and all tasks on the thread end when the handle is dropped.
 pub(crate) struct Engine {
     handle: Handle,
     loop_health: LoopHealth,
     _stop: Option<DropGuard>,
 }
 
-/// Interval at which the thread sets its time mark. An old mark tells health checks that the thread is blocked.
+/// Interval at which the thread sets its time mark. Health checks report the thread as blocked if the mark is old.
 const TICK: Duration = Duration::from_secs(1);
 
 impl Engine {

@@ -36,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval between checks of the other hosts while the current host works. Another host may have been promoted while the current host
-/// still considers itself the primary.
+/// still runs as a primary.
 const ROUND: Duration = Duration::from_secs(10);
 
 impl Pools {

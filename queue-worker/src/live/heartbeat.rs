@@ -171,8 +171,8 @@ impl HeartbeatLoop {
         }
     }
 
-    /// Returns how long this process considers its lease valid after a heartbeat: four fifths of the lease TTL. The remaining fifth of
-    /// the TTL covers a commit in flight and clock drift.
+    /// Returns the local validity period of the lease after a heartbeat: four fifths of the lease TTL. The remaining fifth of the TTL
+    /// covers a commit in flight and clock drift.
     fn limit(&self) -> Duration {
         self.config.lease_ttl / 5 * 4
     }

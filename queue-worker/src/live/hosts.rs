@@ -1,5 +1,5 @@
 //! Chooses one of the hosts in the database URL. All hosts are queried concurrently. A host qualifies if it meets the requirements in the
-//! URL. This module remembers only the last choice.
+//! URL. Only the last choice is stored between searches.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -55,7 +55,7 @@ impl Hosts {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the host with index `nth` as the last choice.
+    /// Sets the last choice to the host with index `nth`.
     pub(super) fn set_present(&self, nth: usize) {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner) = nth;
     }
@@ -79,8 +79,8 @@ impl Hosts {
         self.find_or_take(false, |_| None).await
     }
 
-    /// Finds a host like [`Hosts::find`] while the last choice still works. Waits for the response of the last choice even if it is slow,
-    /// so that only a better host replaces the last choice.
+    /// Finds a host like [`Hosts::find`] while the last choice still works. Waits for the last chosen host even if it responds slowly, so
+    /// that only a better host replaces it.
     pub(super) async fn find_better(&self) -> Result<GoodHost, Error> {
         self.find_or_take(true, |_| None).await
     }

@@ -129,7 +129,7 @@ impl LoopHealth {
     }
 }
 
-/// Durations are recorded only if the feature `metrics` or `otel` is enabled.
+/// Methods that record durations. They record nothing unless the feature `metrics` or `otel` is enabled.
 impl LoopHealth {
     pub(crate) fn note_claim(&self, took: Duration) {
         if cfg!(any(feature = "metrics", feature = "otel")) {

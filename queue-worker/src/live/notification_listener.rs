@@ -75,8 +75,8 @@ impl ListenHandle {
     }
 }
 
-/// Reason why the listener closes its connection without an error: the pool was redirected and some stores remain (`Some`), or all handles
-/// were dropped (`All`).
+/// Reason why the listener closes its connection without an error. `Some` means that the pool was redirected and some stores remain.
+/// `All` means that all handles were dropped.
 enum RemainingStores {
     Some,
     All,

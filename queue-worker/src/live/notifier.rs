@@ -171,8 +171,8 @@ impl Notifier {
         }
     }
 
-    /// Records that a job is due after `wait`. Returns whether this is the earliest known due time. The poll loop calls this method, so
-    /// the method does not wake the poll loop.
+    /// Records that a job is due after `wait`. Returns whether this is the earliest known due time. Does not wake the poll loop, because
+    /// the poll loop is the caller.
     pub(crate) fn record_due(&self, wait: Duration) -> bool {
         let Some(at) = Instant::now().checked_add(wait) else { return false };
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);

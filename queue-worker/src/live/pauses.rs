@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use queue_core::registry::Registry;
 use tokio::sync::watch;
 
-/// Loaded row of a pause, or of a limit's scope. The queue or job type `*` stands for any queue or type. `limit` is set only in rows of
-/// limits.
+/// Loaded row with the scope of a pause or limit. The queue or job type `*` stands for any queue or type. `limit` is `None` for a pause.
 #[derive(Debug)]
 pub(crate) struct PauseRow {
     pub(crate) number: i64,
@@ -65,7 +64,7 @@ struct PauseScope {
 const ANY: &str = "*";
 
 impl PauseSnapshot {
-    /// Builds a snapshot from loaded rows. A pause or limit of one job type name applies to all names of the type.
+    /// Builds a snapshot from loaded rows. A pause or limit for one name of a job type applies to all names of the type.
     fn new(rows: Vec<PauseRow>, registry: &Registry) -> Self {
         let names = |job_type: String| {
             let options = registry.get(&job_type).map(|registration| *registration.options());

@@ -1,8 +1,8 @@
 //! Server settings for the worker's statements. The worker's dedicated connections have these settings from the start. A handler's
 //! transaction gets the settings when the handler has finished.
 
-/// Settings under which the worker's statements behave identically on every server. The planner settings prevent sequential scans, and
-/// plans that sort all ready jobs to claim a few of them. Such plans become slow once a table that was empty during planning has filled up.
+/// Settings under which the worker's statements behave identically on every server. The planner settings prevent sequential scans and
+/// sorts of all ready jobs. Plans with these steps become slow once a table that was empty at planning time has filled up.
 pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("default_transaction_isolation", "read committed"),
     ("search_path", "pg_catalog"),

@@ -9,11 +9,11 @@ const SAME: Duration = Duration::from_secs(1);
 
 /// Returns a future that completes at the first SIGTERM or SIGINT.
 ///
-/// A second signal ends the process immediately with exit code 130, and other workers recover its jobs. Signals within a second after the
-/// first signal count as repetitions. Repetitions are common: Ctrl-C reaches a process and its parents, which may forward the signal, and
-/// supervisors signal both a process group and its leader.
+/// A second signal ends the process immediately with exit code 130. Other workers then recover the jobs of the process. Signals within a
+/// second after the first signal count as repetitions. Repetitions are common: Ctrl-C reaches a process and its parents, which may
+/// forward the signal, and supervisors signal both a process group and its leader.
 ///
-/// Signals are received from this call on, so a signal that arrives while the worker is starting does not kill the process. A dedicated
+/// This call starts to listen for signals, so a signal that arrives while the worker is starting does not kill the process. A dedicated
 /// thread receives the signals, so handlers that block every thread of the runtime cannot keep the process alive.
 pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
     let (first, received) = oneshot::channel();

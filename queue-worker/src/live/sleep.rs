@@ -1,7 +1,7 @@
 //! Puts a worker to sleep without missing a job, and wakes the worker on notifications from producers.
 //!
-//! Producers notify only workers with a row in the table `idle`. [`SleepState`] describes how the poll loop falls asleep. Notifications
-//! only reduce delays, because the lanes are also polled.
+//! Producers notify only workers with a row in the table `idle`. [`SleepState`] documents the steps to sleep. Notifications only reduce
+//! delays, because the lanes are also polled.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ pub(crate) enum SleepState {
     /// The `idle` row is committed. Transactions with an id below the recorded `xmax` may not have seen the row.
     Announced(i64),
     /// The worker is asleep: every transaction that may not have seen its `idle` row has ended. A small batch of jobs does not change
-    /// this state, so that the worker can return to sleep at no cost.
+    /// this state, so that the worker can return to sleep without another announcement.
     Asleep,
 }
 
@@ -41,8 +41,8 @@ impl SleepState {
     }
 
     /// Queries the running transactions and returns the next state. Returns `Asleep` if all transactions that may not have seen the row
-    /// have ended. Returns `Awake` if the server has not reached the recorded `xmax` yet. The server is then a different server, which
-    /// does not have the row.
+    /// have ended. Returns `Awake` if the next transaction id of the server is below the recorded `xmax`. The connection then leads to a
+    /// different server, which does not have the row.
     pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
         match self {
             Self::Announced(_) => Ok(self.at_horizon(horizon(connection).await?)),
@@ -71,7 +71,7 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
     bounded(sqlx::query_as(include_str!("../../sql/horizon.sql")).fetch_one(connection)).await
 }
 
-/// Time without notifications after which the listener's connection is tested. Also the timeout of this test. If the test times out, the
+/// Time without notifications after which the listener's connection is tested, and timeout of the test. If the test times out, the
 /// connection is dropped.
 pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
@@ -117,7 +117,7 @@ pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, 
 /// Reason why listening stopped without an error.
 enum ListenOutcome {
     Ended,
-    /// The connection does not keep its session, so it cannot listen.
+    /// A pooler does not keep the connection's session, so notifications would be lost.
     NotPermitted,
 }
 
@@ -179,7 +179,7 @@ async fn listen_once(
                 notifier.notify_control();
             }
             Ok(Err(error)) => return Err(error),
-            // The database has moved without closing this connection.
+            // The pool has been redirected to another host, but this connection is still open.
             Err(_) if has_moved() => return Ok(ListenOutcome::Ended),
             Err(_) => {
                 let probed = timeout(SILENCE, Channel::Wake.name(&mut listener, store)).await;

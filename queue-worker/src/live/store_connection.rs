@@ -1,7 +1,7 @@
 //! Dedicated connections of the worker. Handlers may exhaust the pool, but claims, settles and heartbeats never wait for the pool.
 //!
-//! Each loop owns a [`StoreConnection`], which is dedicated to the loop or borrowed from a shared set for one statement. After a failure or
-//! a redirection of the pool, the loop reconnects on the next use. This module retries nothing.
+//! Each loop owns a [`StoreConnection`]. Its database connection is dedicated to the loop, or borrowed from a shared set for one
+//! statement. After a failure or a redirection of the pool, the next use reconnects. This module retries nothing.
 
 use std::{
     sync::Arc,
@@ -35,9 +35,9 @@ pub(crate) struct StoreConnection {
     connection: Option<PgConnection>,
     /// Loan terms of a borrowed connection, which is returned after each statement. `None` while no connection is borrowed.
     terms: Option<LoanTerms>,
-    /// Whether the last connection was borrowed from the shared set and worked.
+    /// Whether the last connection came from the shared set and has not failed.
     shares: bool,
-    /// Number of connection failures detected in the shared set by the time of the last loan.
+    /// Failure count of the shared set at the time of the last loan.
     deaths: u64,
     /// Connection options of the open connection. The field `since` contains the connection's opening time.
     to: Arc<PgConnectOptions>,
@@ -47,7 +47,7 @@ pub(crate) struct StoreConnection {
 /// Timeout of a statement. After the timeout, the connection counts as dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Text in the error messages with which this module and the store report a move of the database to another server.
+/// Substring of the error messages that report a move of the database to another server.
 const MOVED: &str = "has moved to another ";
 
 /// Notification that a statement has failed because its store has moved.
@@ -111,12 +111,12 @@ impl StoreConnection {
     }
 
     /// Makes commits return without waiting for the disk. Suitable only for changes that may be lost, such as claims and promotions. If
-    /// such a change is lost, the jobs are still waiting.
+    /// such a change is lost, the jobs keep their previous state.
     pub(crate) fn relaxed(self) -> Self {
         self.with("synchronous_commit", "off")
     }
 
-    /// Sets a lock timeout of two seconds. A shorter timeout would expire before the server detects a deadlock, which takes one second.
+    /// Sets a lock timeout of two seconds. A timeout below the server's `deadlock_timeout` (default: 1 s) would hide deadlocks.
     pub(crate) fn impatient(self) -> Self {
         self.with("lock_timeout", "2s")
     }
@@ -151,8 +151,8 @@ impl StoreConnection {
 
     /// Returns the open connection, its opening time, and whether the connection is new. A new connection plans its statements again.
     ///
-    /// Information obtained before the opening time may be about another server. After a move of the database, one call returns an error.
-    /// Callers discard their information about a server after any error.
+    /// Information obtained before the opening time may be about another server. After a move of the database, the next call returns an
+    /// error. Callers discard their information about the server after any error.
     pub(crate) async fn get_since(&mut self) -> sqlx::Result<(&mut PgConnection, Instant, bool)> {
         let before = self.connection.take();
         if (before.is_some() || self.shares) && self.is_elsewhere() {
@@ -235,7 +235,7 @@ impl StoreConnection {
         result
     }
 
-    /// Puts a borrowed connection back into the shared set until the next statement.
+    /// Returns a borrowed connection to the shared set. The next statement borrows a connection again.
     fn give_back(&mut self) {
         let Some(shared) = &self.factory.shared else { return };
         if let Some((connection, terms)) = self.connection.take().zip(self.terms.take()) {
@@ -261,7 +261,7 @@ pub(crate) fn has_moved(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Waits until a statement of any worker finds that its store has moved.
+/// Waits until a statement of any worker fails because its store has moved.
 pub(super) async fn wait_for_move() {
     MOVES.notified().await;
 }

@@ -1,6 +1,6 @@
 //! Reports finished attempts: logs failed attempts and calls the outcome hooks.
 //!
-//! Reporting makes no decisions and writes nothing to the store.
+//! Reporting neither affects the jobs nor accesses the store.
 
 use std::{
     fmt,
@@ -50,7 +50,7 @@ pub struct AttemptOutcome<'a> {
     pub ran: Duration,
 }
 
-/// Hook called for the outcome of each attempt.
+/// Hook that receives the outcome of each attempt.
 type OutcomeHook = Arc<dyn Fn(&AttemptOutcome<'_>) + Send + Sync>;
 
 /// Observer of attempt outcomes. Logs failed attempts and calls the hooks.

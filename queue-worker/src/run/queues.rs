@@ -64,7 +64,7 @@ impl Queues {
         registration.and_then(|registration| Some((registration.options().name, registration.options().batch?)))
     }
 
-    /// Returns the current name of a job type, or the name itself if the type is not registered.
+    /// Returns the current name of a job type, or `job_type` if the type is not registered.
     pub(crate) fn present_name<'a>(&self, job_type: &'a str) -> &'a str {
         self.context.registry.get(job_type).map_or(job_type, |registration| registration.options().name)
     }
@@ -89,7 +89,7 @@ impl Queues {
         }
     }
 
-    /// Drops all jobs, because the worker has lost its lease.
+    /// Drops all jobs without verdicts. Other workers recover the jobs.
     pub(crate) fn abandon(&self) {
         for slots in self.all() {
             slots.abandon();

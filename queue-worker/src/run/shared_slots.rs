@@ -24,7 +24,7 @@ struct SlotPool {
 struct SlotPoolState {
     running: usize,
     stores: BTreeMap<u64, StoreUsage>,
-    /// Number of grants so far, to all stores.
+    /// Number of grants so far, across all stores.
     grants: u64,
 }
 

@@ -163,7 +163,7 @@ impl Slots {
         taken.chain(others).map(release).collect()
     }
 
-    /// Drops all jobs, because the lease was lost and the jobs belong to another worker.
+    /// Drops all jobs and their handlers without verdicts. Other workers recover the jobs.
     pub(crate) fn abandon(&self) {
         let mut jobs = lock(&self.jobs);
         let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
@@ -202,7 +202,7 @@ impl Slots {
         queued.or_else(|| jobs.batches.remove(is_job).pop()).map(|job| Settlement::cancel(&job))
     }
 
-    /// Logs each handler that has exceeded its timeout by [`STUCK_AFTER`], once per handler. A stuck handler never awaits.
+    /// Logs handlers that exceed their timeout by [`STUCK_AFTER`], once each. The timeout cannot end a handler that never awaits.
     pub(crate) fn report_stuck(&self) {
         for running in lock(&self.jobs).running() {
             let registration = self.context.registry.get(running.leased.job.job_type);
@@ -332,7 +332,7 @@ impl Slots {
         self.context.registry.get(leased.job.job_type)
     }
 
-    /// Returns the attempt as recorded in the metrics, under the current name of the job type.
+    /// Returns the metrics record of an attempt, under the current name of the job type.
     fn counted(
         &self,
         leased: &LeasedJob,

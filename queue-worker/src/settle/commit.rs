@@ -173,7 +173,7 @@ async fn write_verdict(tx: &mut PgConnection, store: Store, mut settlement: Sett
 enum JobLocation {
     /// The lease still lists the job. The transaction was not committed and cannot be committed any more.
     Lease,
-    /// The job is in the history and was ended by this attempt. The transaction was committed.
+    /// This attempt ended the job, which is now in the history. The transaction was committed.
     History,
     /// Another worker has recovered the job. The transaction was not committed.
     Recovered,

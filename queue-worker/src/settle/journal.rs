@@ -104,7 +104,7 @@ pub(crate) async fn write_journal(incoming: Arc<Mutex<mpsc::UnboundedReceiver<Pe
     writer.connection.close().await;
 }
 
-/// Writer of steps. `locked` contains the steps whose leases another session has locked.
+/// State of the journal loop. `locked` contains the steps whose leases another session has locked.
 struct JournalWriter {
     connection: StoreConnection,
     store: Store,
@@ -204,8 +204,7 @@ async fn send_steps(
     connection.note(accepted)
 }
 
-/// Returns whether the error means that a step is already journaled. This happens when a statement is retried because its response was
-/// lost.
+/// Returns whether the error means that a step is already journaled. This happens if a statement is retried after its response was lost.
 fn is_duplicate(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }

@@ -63,7 +63,7 @@ struct LogQueueState {
     dropped: Mutex<DroppedLogs>,
 }
 
-/// Number of dropped logs in total, and since the last log line about dropped logs.
+/// Numbers of dropped logs: in total, and since the last log line about dropped logs.
 #[derive(Debug, Default)]
 struct DroppedLogs {
     total: u64,

@@ -55,8 +55,8 @@ impl PendingVerdicts {
     /// Takes the verdicts to settle now.
     ///
     /// While there are complete leases, a lease with unfinished jobs is deferred up to [`MAX_DEFERRALS`] times. If the lease completes in
-    /// the meantime, no update of its row is needed. Without complete leases, all verdicts are taken immediately, so a deferral never
-    /// adds a wait.
+    /// the meantime, no update of its row is needed. Without complete leases, all verdicts are taken immediately. A deferral therefore
+    /// lasts only while other leases are settled.
     pub(super) fn next_batch(&mut self) -> SettleBatch {
         let mut batch = SettleBatch::default();
         let any_whole = self.leases.values().any(PendingLease::is_whole);
@@ -81,8 +81,8 @@ impl PendingVerdicts {
 }
 
 impl PendingLease {
-    /// Returns whether each remaining job of the lease has one verdict, and each verdict only records the job's completion. Two verdicts
-    /// on the same job must not count for another job that is still running. The database also checks the number of jobs.
+    /// Returns whether each remaining job of the lease has one verdict, and each verdict only records the job's completion. A second
+    /// verdict on the same job must not replace the missing verdict on a running job. The database also checks the number of jobs.
     fn is_whole(&self) -> bool {
         self.lease.unsent() == self.verdicts.len() && self.is_plain() && self.has_distinct_jobs()
     }

@@ -33,8 +33,8 @@ const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 /// rejections.
 const MAX_REJECTED: usize = 1000;
 
-/// SQLSTATE classes of errors whose cause is not a value, such as a missing permission, a missing table or a broken trigger. A verdict is
-/// blamed for such an error only if another statement succeeds afterwards.
+/// SQLSTATE classes of errors whose cause is not a value, such as a missing permission, a missing table or a broken trigger. A verdict
+/// counts as the cause of such an error only if another statement succeeds afterwards.
 const STATEMENT_ERRORS: [&str; 1] = ["42"];
 
 /// Rejected verdicts in order of rejection, with the state for their retries.
@@ -53,8 +53,8 @@ struct RejectedVerdict {
     reason: String,
     retries: u32,
     next_retry: Instant,
-    /// Value of `accepted` when a statement error occurred. The verdict is blamed only if the server has accepted a later statement. `None`
-    /// if the error was not a statement error.
+    /// Value of `accepted` when a statement error occurred. The verdict counts as the cause only if `accepted` has grown since then.
+    /// `None` if the error was not a statement error.
     accepted_before: Option<u64>,
 }
 

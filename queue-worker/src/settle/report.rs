@@ -2,7 +2,7 @@
 //!
 //! Reports are written at intervals of at least 250 ms, or immediately if an attempt waits for a checkpoint or has ended. Reports are
 //! collected while a statement is in flight, so jobs that end together share the next statement. A report is refused if the job's lease
-//! is lost. This module makes no decisions about jobs.
+//! is lost. Reports do not affect the state of a job.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -35,11 +35,11 @@ const MAX_JOBS: usize = 500;
 /// Maximum total checkpoint size in bytes per statement. A single larger checkpoint is sent alone.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Maximum number of tries for a statement while the database does not respond. Afterwards, checkpoints fail, and other reports are sent
-/// again with their next change.
+/// Maximum number of times that a statement is sent while the database does not respond. Afterwards, checkpoints fail, and other reports
+/// are sent again with their next change.
 const MAX_TRIES: usize = 3;
 
-/// Minimum delay between two tries of a statement.
+/// Minimum delay before a statement is sent again.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Retention of a finished job's progress, for clients that watch the job.
@@ -94,7 +94,7 @@ async fn collect(incoming: &mut UnboundedReceiver<Arc<Report>>, changed: &mut Ve
     }
 }
 
-/// Writes the changes in the reports. Returns whether a report had changed.
+/// Writes the changes in the reports. Returns whether any report contained changes.
 async fn write(connection: &mut StoreConnection, store: Store, reports: Vec<Arc<Report>>) -> bool {
     let mut entries: Vec<(Arc<Report>, ReportEntry)> =
         reports.into_iter().filter_map(|report| report.take().map(|entry| (report, entry))).collect();
@@ -185,13 +185,13 @@ impl FinishedReports {
         self.0.extend(reports.iter().filter_map(|report| report.stale_row()).map(|id| (now, id)));
     }
 
-    /// Returns when the oldest stored progress expires, or `None` if no progress is stored.
+    /// Returns the time at which the oldest stored progress expires, or `None` if no progress is stored.
     fn next_expiry(&self) -> Option<Instant> {
         self.0.front().map(|(ended_at, _)| *ended_at + RETENTION)
     }
 
-    /// Deletes the expired progress of finished jobs. The row of an unfinished job is kept until a later attempt clears it. Rows that
-    /// cannot be deleted are left to pruning.
+    /// Deletes expired progress of finished jobs, and the oldest progress beyond [`MAX_FINISHED`] jobs. The row of an unfinished job is
+    /// kept until a later attempt clears it. Rows that cannot be deleted are left to pruning.
     async fn clear_expired(&mut self, connection: &mut StoreConnection, store: Store) {
         while self.0.len() > MAX_FINISHED || self.next_expiry().is_some_and(|due| due <= Instant::now()) {
             let count = self.0.len().min(MAX_JOBS);

@@ -150,7 +150,7 @@ fn record_error<T>(span: &Span, sent: sqlx::Result<T>) -> sqlx::Result<T> {
     sent
 }
 
-/// Wakes workers that serve the queues of `lanes`, because jobs in the lanes were released.
+/// Wakes the workers that serve the queues of `lanes`, which contain released jobs.
 async fn wake_released(connection: &mut StoreConnection, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/wake_released.sql"))).bind(lanes);
     let woken = bounded(statement.execute(connection.get().await?)).await;

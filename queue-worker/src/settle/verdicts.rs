@@ -37,11 +37,11 @@ const MAX_VERDICTS: usize = 1000;
 /// message could exceed the server's maximum of one gigabyte, and the settle would be retried forever.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Minimum delay before the first retry, and before each further retry, while the database is unavailable. Jitter at most doubles the
+/// Minimum delays before the first retry and before each further retry while the database is unavailable. Jitter at most doubles the
 /// delay, so that workers do not retry simultaneously. The first delay is short because most failures are a single closed connection.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// Returns a function that starts the settle loop. The loop settles incoming verdicts until `closing` is cancelled, and then the
+/// Returns a function that starts the settle loop. The loop settles incoming verdicts until `closing` is cancelled, and then settles the
 /// remaining verdicts in the channel. After a panic, verdicts in memory are lost, and their jobs are recovered.
 pub(crate) fn settle_all(
     (incoming, closing): (Arc<Mutex<Receiver<Settlement>>>, CancellationToken),
@@ -152,7 +152,7 @@ async fn receive(
     }
 }
 
-/// Writes a batch with the necessary number of statements and retries.
+/// Settles the whole leases of a batch, and then the remaining verdicts, grouped by [`SettleStatement`].
 async fn settle(
     connection: &mut StoreConnection,
     store: Store,
@@ -165,8 +165,8 @@ async fn settle(
     for leases in [plain, with_parts] {
         verdicts.extend(settle_leases(connection, store, leases, rejected, locked).await);
     }
-    // Each statement is retried separately. Otherwise, an error of one statement would resend the verdicts that another statement has
-    // written. The server would refuse these verdicts, which would look like a lost lease.
+    // Each statement is retried separately. Otherwise, after an error of one statement, verdicts that another statement has written would
+    // be sent again. The server would refuse these verdicts, which would look like a lost lease.
     for statement in SettleStatement::ALL {
         let of_statement: Vec<_> = verdicts.extract_if(.., |settlement| SettleStatement::of(settlement) == statement).collect();
         if locked.is_blocked(statement) {
@@ -190,8 +190,8 @@ async fn settle_leases(
     while !leases.is_empty() {
         match send_leases(connection, store, &leases).await {
             Ok(lost) => {
-                // After a retry, a refused lease may have been written by an earlier try. The jobs of the lease are therefore not settled
-                // one by one.
+                // After a retry, an earlier statement may already have settled a refused lease. The jobs of the lease are therefore not
+                // settled one by one.
                 let refused: Vec<WholeLease> =
                     if retries.count == 0 { leases.extract_if(.., |(token, _)| lost.contains(token)).collect() } else { Vec::new() };
                 let is_lost = retries.report_lost(lost.len() - refused.len(), rejected.lease_ttl());
@@ -292,8 +292,8 @@ impl SettleRetries {
 
     /// Returns whether the leases of the refused verdicts are lost, and logs lost leases.
     ///
-    /// A commit may have succeeded although its response was an error. The next try then refuses verdicts that the first try has written.
-    /// Refused verdicts count as lost if the retries outlast the lease TTL, because other workers may have recovered the jobs.
+    /// A commit may have succeeded although its response was an error. The database then refuses the verdicts in a retry. After retries,
+    /// refused verdicts count as lost only if the retries outlast the lease TTL, because other workers may have recovered the jobs.
     fn report_lost(&self, refused: usize, lease_ttl: Duration) -> bool {
         let has_outlived_lease = self.first_failure.is_some_and(|failure| failure.elapsed() >= lease_ttl);
         let is_lost = refused > 0 && (self.count == 0 || has_outlived_lease);

@@ -86,10 +86,10 @@ impl StoreDatabase {
                 }));
                 listen_handle
             });
-            // Three of the connections are reserved for heartbeats, notifications and pruning.
+            // The limit is three connections per store, minus three for heartbeats, notifications and pruning.
             self.loops.raise_limit((3 * stores - 3).min(LOOPS));
             self.heartbeats.raise_limit((stores / 4).clamp(1, HEARTS));
-            // Pruning a long history takes long, so several stores can be pruned concurrently.
+            // Pruning a long history is slow, so several stores can be pruned concurrently.
             self.prunes.raise_limit((stores / 4).clamp(1, PRUNES));
         }
     }

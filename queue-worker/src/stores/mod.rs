@@ -117,7 +117,7 @@ impl StoresWorker {
         let common = SharedContext {
             make,
             shares: SharedSlots::new(slots),
-            // These handles end with the engines that this function owns, so dropping the future drops all workers.
+            // These handles do not keep the threads alive, so dropping this future ends the threads and drops all workers.
             loops: loops.beside(&unwatched),
             heartbeats: heartbeats.beside(&unwatched),
             handlers: Handle::current(),

@@ -13,7 +13,7 @@ use crate::{
     live::{ConnectionFactory, StoreConnection, bounded},
 };
 
-/// Interval between polls, and therefore the approximate delay until a job in a store without a worker is noticed.
+/// Interval between polls. Also the approximate maximum delay before a store with a new job gets a worker.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum number of stores per statement. Each store locks about twenty tables and indexes for the duration of the statement, and the
@@ -45,8 +45,8 @@ pub(super) fn link(factory: &ConnectionFactory) -> StoreConnection {
     StoreConnection::new(factory, "scout").prompt().brief()
 }
 
-/// Polls stores without failures in stable groups, so that prepared statements can be reused. Also polls each failed store that is due for
-/// a retry. Returns an error only if the database itself failed.
+/// Polls stores in stable groups, so that prepared statements can be reused. Polls each failed store separately when its retry is due.
+/// Returns an error only if the database itself failed.
 async fn poll_all(link: &mut StoreConnection, all: &[Arc<StoreEntry>]) -> sqlx::Result<()> {
     let mut well: Vec<&Arc<StoreEntry>> = all.iter().filter(|entry| !entry.has_failed()).collect();
     well.sort_by(|one, other| (&one.served, one.number).cmp(&(&other.served, other.number)));

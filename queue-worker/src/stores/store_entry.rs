@@ -1,4 +1,4 @@
-//! State of a store as the poller sees it: whether the store has a worker, has failed, or has pending work.
+//! State of a store for the poller: whether the store has a worker, has failed, or has pending work.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

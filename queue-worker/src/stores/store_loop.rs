@@ -272,7 +272,7 @@ impl StoreLoop {
             if quiet.elapsed() >= linger && is_kept {
                 match poller::query_work(&mut link, &[&self.entry]).await.as_deref() {
                     Ok([PendingWork::Nothing]) => return StopReason::Idle,
-                    // The worker's loops encounter and log the same error.
+                    // Work is pending, or the query failed. The worker's loops encounter and log the same error.
                     _ => quiet = Instant::now(),
                 }
             }

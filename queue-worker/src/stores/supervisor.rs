@@ -1,4 +1,4 @@
-//! Follows changes of the roster: starts added stores, and stops removed stores.
+//! Applies changes of the roster: starts added stores, and stops removed stores.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

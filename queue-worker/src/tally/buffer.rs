@@ -1,7 +1,7 @@
 //! Attempt counts of a process by queue and job type, buffered since the last flush. Does not access the database.
 //!
 //! The settle loop records most counts, under one lock for all verdicts in a statement. Handlers never wait for this lock. Recording an
-//! attempt of a known queue and job type costs a search among the queue's few types, and some additions.
+//! attempt of a known job type costs a linear search in the queue's job types and a few additions.
 
 use std::{
     collections::HashMap,
@@ -53,8 +53,8 @@ pub(super) struct BufferSnapshot {
     pub(super) expired: Vec<JobId>,
 }
 
-/// Maximum number of queue and type pairs that the buffer holds between two flushes for jobs of other processes. [`MAX_EXPIRED`] is the
-/// maximum number of expired jobs. Further jobs are counted under [`ALL_OTHERS`].
+/// Maximum number of buffered queue and type pairs for jobs of other processes. [`MAX_EXPIRED`] is the maximum number of buffered expired
+/// jobs. Further jobs are counted under [`ALL_OTHERS`].
 const MAX_OTHERS: usize = 1000;
 const MAX_EXPIRED: usize = 10_000;
 
@@ -271,7 +271,7 @@ mod tests {
         assert!(snapshot.rows.len() <= MAX_OTHERS + 1);
     }
 
-    /// Run with `cargo test -p queue-worker --release -- --ignored --nocapture what_an_attempt_costs`.
+    /// Measures the cost of `record`. Run with `cargo test -p queue-worker --release -- --ignored --nocapture what_an_attempt_costs`.
     #[test]
     #[ignore = "by hand: measures the cost of an attempt"]
     fn what_an_attempt_costs() {

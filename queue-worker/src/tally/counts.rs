@@ -6,7 +6,7 @@ use queue_core::{options::Outcome, runner::HistoryOutcome};
 
 use crate::live::Timings;
 
-/// Queue and type name of the entry that combines all queues and types without a separate entry.
+/// Queue and type name in the entry for all queues and types without a separate entry.
 pub(super) const ALL_OTHERS: &str = "*";
 
 /// Number that identifies a queue within this process.
@@ -40,7 +40,7 @@ pub(crate) struct CountedAttempt {
     pub(crate) queue: QueueNumber,
     pub(crate) job_type: &'static str,
     pub(crate) end_kind: AttemptEndKind,
-    /// Time between the job becoming ready and the start of the attempt.
+    /// Delay from the time at which the job became ready to the start of the attempt.
     pub(crate) start: Duration,
 }
 

@@ -56,7 +56,7 @@ struct MetricsFlusher {
     registry: Registry,
 }
 
-/// Writes the counts every `interval` until `closing` is cancelled, and then the remaining counts.
+/// Writes the counts every `interval` until `closing` is cancelled, and then writes the remaining counts.
 pub(crate) async fn flush_metrics(
     metrics: MetricsBuffer,
     link: StoreConnection,

@@ -1,5 +1,5 @@
-//! Attempt outcomes, counted in memory as verdicts are written, and flushed to the store every ten seconds. This module makes no decisions
-//! about jobs.
+//! Attempt outcomes, counted in memory as verdicts are written, and flushed to the store every ten seconds. The counts do not affect
+//! jobs.
 
 mod buffer;
 mod counts;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::counts::{ALL_OTHERS, CounterRow, OutcomeCounters};
 
-/// Maximum number of queue and type pairs with separate metrics. The first pairs with counts keep their metrics forever, because a
-/// monitoring system keeps each series forever.
+/// Maximum number of queue and type pairs with separate metrics. The first pairs with counts keep their metrics while the process runs,
+/// because each replacement would create another series in the monitoring system.
 const MAX_NAMED: usize = 50;
 
 /// Sums by queue and type since the start of the process.

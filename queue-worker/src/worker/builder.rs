@@ -73,8 +73,7 @@ impl Worker {
         self
     }
 
-    /// Sets whether settling a job waits for the disk. Default: [`Durability::Full`]. The documentation of [`Durability::Relaxed`]
-    /// describes the risks of not waiting.
+    /// Sets whether settling a job waits for the disk. Default: [`Durability::Full`]. See [`Durability::Relaxed`] for the risks.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;
         self

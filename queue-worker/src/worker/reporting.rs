@@ -1,5 +1,4 @@
-//! Loops that exchange information with the database (notifications, hints about ordering keys and expiries, finished jobs, progress
-//! reports and attempt outcomes).
+//! Loops that exchange notifications, hints, progress reports, steps, signals, logs and attempt outcomes with the database.
 
 use std::{sync::Arc, time::Duration};
 

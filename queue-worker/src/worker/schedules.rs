@@ -1,4 +1,4 @@
-//! Declarations of the schedules in a worker's code.
+//! Validation and declarations of a worker's schedules.
 
 use queue_core::{
     Store,

@@ -166,7 +166,7 @@ impl Worker {
             None => Err("the handler did not end in time".to_owned()),
         };
         let rollback = backend.rollback().await;
-        // If the handler still holds the transaction, the runtime's shutdown drops its connection, and the server rolls back.
+        // If the handler still holds the transaction, the shutdown of the runtime drops the connection, and the server rolls back.
         let rolled_back = async { sqlx::raw_sql("rollback").execute(&mut **lent.lock().await).await };
         if !matches!(timeout(STOP_GRACE, rolled_back).await, Ok(Ok(_))) {
             // A statement in the transaction is blocked. Terminating the session ends the statement.
@@ -291,8 +291,8 @@ impl TrialBackend {
             Ok(status) => status.map_err(|error| queue_core::message(&error)),
             Err(_) => Err("the database did not answer in time".to_owned()),
         };
-        // The handler's connection is also probed, because the transaction of a session that is being terminated still counts as in
-        // progress for a moment.
+        // While the server terminates a session, its transaction still counts as in progress. The handler's connection is therefore also
+        // probed.
         let answers = timeout(TIMEOUT, async { sqlx::raw_sql("select").execute(&mut **self.lent.lock().await).await });
         match (answers.await, status) {
             (Ok(Err(error)), _) if is_lost(&error) => Rollback::Lost,

@@ -1,8 +1,8 @@
 //! Logs of attempts, for job types with `keep_logs`.
 //!
 //! While the attempt's span is being created, the attempt's log is available through a thread-local variable. A log collector
-//! (`queue_worker::logs`) takes the log and writes to it the events of the span and its child spans. When the attempt ends, the log is
-//! closed and later events are dropped.
+//! (`queue_worker::logs`) takes the log and adds the events of the span and its child spans. When the attempt ends, the log is closed and
+//! later events are dropped.
 
 mod ring;
 

@@ -13,7 +13,7 @@ use crate::{
 /// Name of the gather that counts the jobs, and of the step that stores the counts.
 const GATHER_NAME: &str = "jobs";
 
-/// Job of a node with many jobs; see [`Flow::add_all`](crate::flow::Flow::add_all). Every worker runs this type.
+/// Job that counts the jobs of a node by outcome; see [`Flow::add_all`](crate::flow::Flow::add_all). Every worker runs this type.
 ///
 /// ```
 /// use queue_core::{
@@ -72,7 +72,7 @@ impl Handler for Gather {
     }
 }
 
-/// Jobs of a node with many jobs, and their options.
+/// Jobs that [`Flow::add_all`](crate::flow::Flow::add_all) adds as one node, with their options.
 pub(super) struct ManyJobs {
     pub(super) jobs: Box<dyn Iterator<Item = Result<EncodedJob, Error>> + Send>,
     pub(super) options: EnqueueOptions,

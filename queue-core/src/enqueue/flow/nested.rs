@@ -13,10 +13,10 @@ use crate::define::JobType;
 /// Flow within a [`Flow`](crate::flow::Flow). Created by [`Flow::nested`](crate::flow::Flow::nested). The name of the nested flow is a
 /// prefix of its node names. Edges can lead from and to a nested flow as a whole.
 ///
-/// A nested flow is enqueued with the outer flow, and its nodes are nodes of the outer flow. A node that runs [`after`](Node::after) a
-/// nested flow waits for the sinks of the nested flow (nodes for which no other node of the nested flow waits). If the nested flow itself
-/// runs [`after`](Self::after) a node, the roots of the nested flow (nodes that wait for no other node of the nested flow) wait for that
-/// node.
+/// A nested flow is enqueued with the outer flow, and its nodes are nodes of the outer flow. Its sinks are the nodes for which no other
+/// node of the nested flow waits. Its roots are the nodes that wait for no other node of the nested flow. A node that runs
+/// [`after`](Node::after) a nested flow waits for the sinks. If the nested flow runs [`after`](Self::after) a node, the roots wait for
+/// that node.
 ///
 /// ```
 /// # use queue_core::{flow::{Flow, Nested}, job};

@@ -12,7 +12,7 @@ use crate::{
     enqueue::{options::EnqueueOptions, row::EncodedJob},
 };
 
-/// Job of a [`Flow`](crate::flow::Flow) that has not been enqueued yet.
+/// Node of a [`Flow`](crate::flow::Flow): a job that has not been enqueued yet.
 ///
 /// ```
 /// # use queue_core::{flow::{Flow, IfDead}, job};
@@ -147,7 +147,7 @@ impl Node<Gather> {
         self
     }
 
-    /// Changes the options of the many jobs and moves the node into their queue, so that workers of this queue also run the node.
+    /// Changes the jobs of a node with many jobs and moves the node into the queue of its jobs, so that the same workers run the node.
     fn many(&self, change: impl FnOnce(&mut ManyJobs)) {
         let mut graph = self.plan.graph();
         let Some(node) = graph.nodes.get_mut(self.at) else { return };

@@ -156,7 +156,7 @@ impl<'a> Examiner<'a> {
         let message = match timeout(CONNECT_TIMEOUT, reached).await {
             Ok(Ok(false)) => "a pooler drops the startup settings of connections",
             Ok(Err(error)) if is_refused_setting(&error) => "a pooler rejects the startup settings of connections",
-            // Either the setting is in effect, or no second session was available. Neither case is the pooler's fault.
+            // Either the setting is in effect, or no second session was available. Neither case indicates a fault of the pooler.
             _ => return,
         };
         self.findings.push(build_finding(FindingKind::Pooler, message.to_owned(), None, serde_json::json!({})));

@@ -1,4 +1,4 @@
-//! Search for limits without free permits whose jobs have waited too long.
+//! Check for limits that have no free permit while their ready jobs wait too long.
 
 use serde::Serialize;
 use serde_json::json;
@@ -18,7 +18,7 @@ const MAX_FINDINGS: i32 = 20;
 #[derive(FromRow, Serialize)]
 struct ExhaustedLimit {
     name: String,
-    /// Number of the key's fair queue; `None` if the limit is not keyed.
+    /// Hash of the key, which is the number of its fair queue; `None` if the limit is not keyed.
     line: Option<i64>,
     /// Text of the key, if the key has individual settings.
     key: Option<String>,

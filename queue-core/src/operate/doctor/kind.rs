@@ -20,7 +20,7 @@ use serde_json::Value;
 pub enum Severity {
     /// An improvement is possible, but nothing is wrong.
     Note,
-    /// Speed, safety or a guarantee is reduced, or soon will be.
+    /// Performance, safety or a guarantee is degraded or is about to be degraded.
     Warning,
     /// Jobs do not run, or a guarantee is void.
     Broken,
@@ -68,14 +68,14 @@ macro_rules! kinds {
             /// All kinds, most severe first.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Returns the severity of findings of this kind.
+            /// Returns the severity for findings of this kind.
             pub fn severity(self) -> Severity {
                 match self {
                     $(Self::$name => Severity::$severity,)*
                 }
             }
 
-            /// Returns the consequence of findings of this kind.
+            /// Returns the consequence for findings of this kind.
             pub fn means(self) -> &'static str {
                 match self {
                     $(Self::$name => $means,)*

@@ -58,7 +58,7 @@ impl<'a> Facts<'a> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).map(Facts)
     }
 
-    /// Returns the strings in the fact `name`, if this fact is a list.
+    /// Returns the strings in the list `name`. Returns an empty vector if the fact is missing or is not a list.
     pub(super) fn strings(self, name: &str) -> Vec<&'a str> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
@@ -82,7 +82,7 @@ impl<'a> Facts<'a> {
 }
 
 impl WhyContext<'_> {
-    /// Formats a time with its distance from the time of the query, such as `2026-11-23 12:00:05Z (2m ago)`.
+    /// Formats a time with its difference from the query time, such as `2026-11-23 12:00:05Z (2m ago)`.
     pub(super) fn format_time(&self, time: DateTime<Utc>) -> String {
         let shown = time.round_subsecs(0).format("%Y-%m-%d %H:%M:%SZ");
         match (self.at - time).to_std() {

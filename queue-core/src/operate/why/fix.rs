@@ -16,7 +16,7 @@ pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'
         }
         CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => fix_failed(context, facts.last_error(), &["requeue", &id]),
         CauseKind::SilentWorker if facts.number("workers") == Some(0) => "start a worker: `queue-worker run`".to_owned(),
-        // The journal determines the end of a sleep.
+        // `run-now` does not end a sleep, because the journal stores the end time.
         CauseKind::Scheduled if facts.text("sleep").is_some() => return None,
         CauseKind::Scheduled => fix_failed(context, facts.last_error(), &["run-now", &id]),
         CauseKind::Parked => fix_parked(facts, context)?,
@@ -54,7 +54,7 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let id = context.job.to_string();
     let children: Vec<Facts<'_>> = facts.objects("children").collect();
     let is_child = |name: &&str| children.iter().any(|child| child.text("wait") == Some(name));
-    // The name of a wait for the jobs of a map has a suffix that signal names cannot have.
+    // A wait for map jobs has a name with the reserved suffix ` (join)`, so the name is not a signal.
     let is_signal = |name: &&str| !is_child(name) && !name.ends_with(" (join)");
     let signals: Vec<&str> = facts.strings("signals").into_iter().filter(is_signal).collect();
     let first = |commands: Vec<String>| {
@@ -71,8 +71,8 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     (!both.is_empty()).then(|| both.join("; or "))
 }
 
-/// Returns the command that runs a failed job again. Errors of unreadable payloads name what to do first. If they say that the job would
-/// fail again, the command discards it.
+/// Returns the fix for a failed job: the command `again`, after the remedy that the error of an unreadable payload describes. If a
+/// requeue would fail again, the fix is to enqueue a new job and discard this one.
 fn fix_failed(context: &WhyContext<'_>, error: Option<&str>, again: &[&str; 2]) -> String {
     let error = error.unwrap_or_default();
     if error.contains(WOULD_FAIL_AGAIN) {

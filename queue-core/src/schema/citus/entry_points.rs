@@ -127,7 +127,7 @@ fn add_fence(body: &str, language: &str, here: &str) -> String {
     }
 }
 
-/// Replaces the body of a function with an entry point, which runs with the caller's privileges and settings.
+/// Converts a function to an entry point with the body `door`. The entry point runs with the caller's privileges and settings.
 fn with_entry_point_body(whole: &str, door: &str) -> String {
     let head = whole.split_once("\nAS $").map_or(whole, |(head, _)| head);
     let kept = head.lines().filter(|line| !line.starts_with(" SET "));
@@ -142,7 +142,7 @@ fn with_entry_point_body(whole: &str, door: &str) -> String {
     format!("{}\nas $door${door}$door$", head.join("\n"))
 }
 
-/// Replaces a function's result type `TABLE(..)` with a set of `row_type`.
+/// Replaces the result type `TABLE(..)` of a function with `SETOF` and the type `row_type`.
 fn with_type(text: &str, row_type: &str) -> String {
     let lines =
         text.lines().map(|line| if line.starts_with(" RETURNS TABLE(") { format!(" RETURNS SETOF {row_type}") } else { line.to_owned() });
@@ -174,7 +174,7 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
     };
     let ways = if volatility == "v" {
         // A transaction that writes prevents a move of the store until the transaction ends. If a move is in progress, the transaction
-        // waits for the end of the move and then follows the store. A read-only transaction does not affect moves.
+        // waits for the end of the move and then uses the new node. A read-only transaction does not affect moves.
         let far_read = far.replace(AS_WRITER, "");
         let reads = "pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'on'::pg_catalog.text";
         format!("  if {here}.holds() then\n    {near};\n  elsif {reads} then\n    {far_read};\n  else\n    {far};\n  end if;\n")

@@ -92,7 +92,7 @@ pub struct ClusterNode {
     host: String,
     #[sqlx(try_from = "i32")]
     port: u16,
-    /// Whether the connection is to this node. The node's host name may be valid only on other nodes of the cluster.
+    /// Whether the current connection is to this node. If so, `host` is not used to connect, because it may be valid only on other nodes.
     is_here: bool,
 }
 
@@ -142,7 +142,7 @@ pub struct StoreLocation {
     pub node: ClusterNode,
     /// Node that creates partitions.
     pub coordinator: ClusterNode,
-    /// Store whose statements are rewritten for the node that holds the store.
+    /// Store, with statements rewritten for `node`.
     pub store: Store,
 }
 

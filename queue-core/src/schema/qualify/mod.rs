@@ -9,7 +9,7 @@ mod tokens;
 
 use self::tokens::{Token, TokenKind, tokens};
 
-/// Names that are not functions although a parenthesis follows them.
+/// Keywords that a parenthesis may follow although they are not functions.
 const SPECIAL_FORMS: &[&str] =
     &["all", "any", "array", "cast", "coalesce", "exists", "extract", "greatest", "least", "nullif", "operator", "row", "some"];
 

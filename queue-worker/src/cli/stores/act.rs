@@ -68,7 +68,7 @@ async fn each(settings: &Settings, act: Operation, chosen: &JobSelection<StoreJo
 /// Number of matching jobs in a store.
 struct MatchCount {
     jobs: u64,
-    /// Filter names that this store does not know.
+    /// Queue and job type names in the filter that do not exist in this store.
     unknown: UnknownNames,
 }
 

@@ -29,7 +29,7 @@ use crate::{
     program::name_commands,
 };
 
-/// Jobs of one store in a list over all stores.
+/// Jobs of one store, to be merged with the jobs of the other stores into one list.
 pub(super) struct StoreJobs {
     jobs: Vec<JobRecord>,
     /// Job id at which the store's next page continues.
@@ -37,7 +37,7 @@ pub(super) struct StoreJobs {
     more: bool,
     unserved: HashSet<JobId>,
     pauses: Vec<Pause>,
-    /// Filter names that this store does not know.
+    /// Queue and job type names in the filter that do not exist in this store.
     unknown: UnknownNames,
 }
 
@@ -106,8 +106,8 @@ async fn load_jobs(member: Member, StoreJobsQuery { filter, key }: StoreJobsQuer
     Ok(StoreJobs { jobs, next, more, unserved, pauses: Queue::new(pool).store(store).pauses().await?, unknown })
 }
 
-/// Merges the lists of all stores, newest first. Returns the jobs, and the id from which the next page continues. Each store's list is
-/// complete down to its last job. The merged list ends at the highest of these last ids, because jobs with lower ids may be missing.
+/// Merges the lists of all stores, newest first. Returns the jobs and the id at which the next page continues. If a store has more jobs,
+/// its list is complete only down to its `next` id. The merged list therefore ends at the highest `next` id.
 fn merge(parts: &[(Member, StoreJobs)], most: usize, is_of_key: bool) -> (Vec<(&Member, &StoreJobs, &JobRecord)>, Option<JobId>) {
     let mut all: Vec<_> = parts.iter().flat_map(|(member, part)| part.jobs.iter().map(move |job| (member, part, job))).collect();
     if is_of_key {

@@ -128,7 +128,7 @@ impl StoreSession {
     pub(super) async fn load_roster(&mut self, settings: &Settings) -> Result<(), Problem> {
         query_home(settings, async {
             match self.stores.refresh().await {
-                // A store with an invalid name was inserted without this command. The loop below reports the name.
+                // This command never creates a record with an invalid store name, but other programs may. The loop below reports it.
                 Ok(_) | Err(Error::InvalidName { .. }) => Ok(()),
                 Err(error) => Err(error),
             }

@@ -17,7 +17,7 @@ use crate::{
 
 const NONE: &str = "no stores; `queue-worker stores add` adds one";
 
-/// Runs `stores list`, which lists the stores recorded in the home database. Queries no store.
+/// Runs `stores list`, which lists the stores recorded in the home database. Does not query the stores.
 pub(super) async fn list(settings: &Settings, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_reading(settings, StoreScope::Home).await?;
     let records = opened.records.clone();

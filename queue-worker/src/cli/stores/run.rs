@@ -66,7 +66,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let worker = slots.iter().fold(worker, |worker, slots| worker.slots(slots.get() as usize));
     let worker = linger.iter().fold(worker, |worker, linger| worker.linger(linger.0));
     let worker = upkeep.iter().fold(worker, |worker, upkeep| worker.upkeep(upkeep.0.max(Duration::from_secs(1))));
-    // Signals are handled from here on. An earlier signal ends the process immediately.
+    // A signal received from this point on stops the workers gracefully. An earlier signal ends the process immediately.
     let stopped = shutdown_signal();
     let stop = async move {
         stopped.await;

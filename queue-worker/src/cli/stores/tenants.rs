@@ -148,7 +148,7 @@ pub(super) async fn move_tenant(settings: &Settings, (key, to): (&str, &str), is
     })
 }
 
-/// Advances a move by one step. A lock timeout only delays the step.
+/// Advances a move by one step and returns its new state. After a lock timeout, returns the state `before`, so that the step is retried.
 async fn advance(opened: &StoreSession, (key, from): (&str, &str), before: MoveState) -> Result<MoveState, Problem> {
     let passes = |error: &Error| match error {
         Error::Database(error) => error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03"),

@@ -32,7 +32,7 @@ pub(super) struct TopState {
     pub(super) away: Option<String>,
 }
 
-/// Combined query results. After a failed run, a query's previous result stays.
+/// Combined results of all queries. If the last run of a query failed, the snapshot contains its previous result.
 #[derive(Clone)]
 pub(super) struct StoreSnapshot {
     pub(super) at: Instant,

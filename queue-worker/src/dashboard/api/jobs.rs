@@ -26,7 +26,7 @@ use crate::{
     program::name_commands,
 };
 
-/// Loads a page of jobs without payloads. The scan ends at a time limit of `patience`, even if the page is not full.
+/// Loads a page of jobs without payloads. `patience` limits the duration of the scan, so the page may have fewer jobs than requested.
 pub(in crate::dashboard) async fn list_page(
     connection: &mut PgConnection,
     app: &App,
@@ -185,7 +185,7 @@ impl JobOperation {
     }
 }
 
-/// Job page button for an operation without parameters.
+/// Button on the job page for an operation without parameters.
 pub(in crate::dashboard) struct Button {
     /// JSON tag of the [`JobOperation`] variant that the button sends.
     pub(in crate::dashboard) act: &'static str,

@@ -28,7 +28,7 @@ pub(super) struct SetLimitRequest {
     /// Maximum number of jobs that start within `period`. Requires `period`.
     #[serde(default)]
     starts: Option<u32>,
-    /// Length in seconds of the period that `starts` refers to.
+    /// Length of the period for `starts`, in seconds.
     #[serde(default)]
     period: Option<f64>,
     /// Maximum number of jobs that may start in quick succession. Default: the value of `starts`.

@@ -25,7 +25,7 @@ pub(super) fn redact(options: &Options, job: &mut JobRecord) {
     }
 }
 
-/// Redacts the logs if payloads are hidden or if the job type has redacted keys. A handler may have logged the values of these keys.
+/// Redacts the logs if payloads are hidden or if the job type has redacted keys, because a handler may have logged confidential values.
 pub(super) fn redact_logs(options: &Options, job_type: &str, logs: &mut [AttemptLog]) {
     if options.hide_payloads || !hidden(options, job_type).is_empty() {
         for log in logs {

@@ -1,5 +1,5 @@
-//! Charts with attempts as bars and durations as lines, rendered on the server without scripts. Maps statistics to coordinates. Performs
-//! no I/O.
+//! Layout of the charts, which show attempts as bars and durations as lines. The charts are rendered on the server, without scripts.
+//! Performs no I/O.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -57,19 +57,19 @@ pub(super) struct Bar {
     pub(super) label: String,
 }
 
-/// Line of a chart, as the commands of an SVG path.
+/// Line of a chart, as SVG path commands.
 pub(super) struct StepLine {
     pub(super) class: &'static str,
     pub(super) path: String,
 }
 
-/// Percentiles that are drawn, with the classes of their lines.
+/// CSS class and quantile of each line in a duration chart.
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
 
 /// Minimum value in milliseconds at the top of a duration chart's vertical axis.
 const MIN_TOP: f64 = 10.0;
 
-/// Horizontal axis, which covers the period of length `span` from `from`.
+/// Horizontal axis. The period starts at `from` and has the length `span`.
 struct TimeAxis {
     from: DateTime<Utc>,
     span: Duration,

@@ -98,7 +98,7 @@ struct FailedPage<'a> {
     text: &'a str,
 }
 
-/// Renders an error as a page. Omits the schema name, because the client may not be authenticated.
+/// Renders an error as a page. Omits the schema name, because the client may be unauthenticated.
 pub(super) fn failed(context: &RequestContext, problem: &Problem) -> Response {
     let whole = Frame::new(context, "");
     let label = if whole.has_stores { whole.label } else { String::new() };

@@ -1,4 +1,4 @@
-//! Flow graph, rendered on the server without scripts. Each node is placed to the right of its dependencies. Maps nodes to coordinates.
+//! Layout of the flow graph. Each node is placed to the right of its dependencies. The graph is rendered on the server, without scripts.
 //! Performs no I/O.
 
 use std::{collections::HashMap, fmt::Write as _};
@@ -7,7 +7,7 @@ use queue_core::operate::FlowNode;
 
 use crate::dashboard::display;
 
-/// Maximum number of nodes in a graph. The command line lists all nodes.
+/// Maximum number of nodes in a graph. The `flow` command lists all nodes.
 pub(super) const MAX_NODES: i32 = 200;
 
 const WIDTH: usize = 168;
@@ -76,7 +76,7 @@ fn is_finished(state: &str) -> bool {
     matches!(state, "completed" | "dead" | "cancelled" | "expired")
 }
 
-/// Returns the indexes of a node's dependencies. The flag is `true` if the node runs only after the dependency becomes a dead letter.
+/// Returns the index of each dependency, and whether the node runs only after the dependency has become a dead letter.
 fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)> {
     let of = |names: &'_ [String], on_dead| -> Vec<(usize, bool)> {
         names.iter().filter_map(|name| Some((*at.get(&**name)?, on_dead))).collect()

@@ -1,4 +1,4 @@
-//! History page, with charts of attempt outcomes, start latencies and run times, and a table by queue and job type.
+//! History page. Charts show attempt outcomes, start latencies and run times. A table lists the statistics by queue and job type.
 
 use std::time::Duration;
 

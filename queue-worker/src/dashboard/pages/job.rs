@@ -228,7 +228,7 @@ pub(super) async fn page(State(app): State<AppState>, frame: Frame, Path(id): Pa
         Ok(data) => data,
         Err(problem) => return unavailable(&app, frame, id, problem).await,
     };
-    // If the details cannot be loaded, the page omits them.
+    // If the details cannot be loaded, the page shows the error instead.
     let (read, details_error) = match load_details(&app, &data.job).await {
         Ok(read) => (read, None),
         Err(problem) => (JobDetails::default(), Some(problem.text)),

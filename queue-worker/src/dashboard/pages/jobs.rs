@@ -38,7 +38,7 @@ struct JobsPage {
     acts: Vec<&'static Button>,
     /// URL of the next page.
     next: Option<String>,
-    /// Enqueue time down to which an unfinished search has found no job. The page then automatically continues the search with jobs that
+    /// Enqueue time at which an incomplete search has stopped without a match. The page automatically continues the search with jobs that
     /// were enqueued earlier. `None` if the page has jobs or the search is complete.
     back: Option<Moment>,
     /// Whether the page is not the first page of the list.
@@ -107,7 +107,7 @@ impl JobRow {
     }
 }
 
-/// Formats the user's metadata, such as `tenant=acme region=eu`. The search accepts one such pair. Returns `None` if there is none.
+/// Formats the user's metadata, such as `tenant=acme region=eu`. Returns `None` if the job has none. The search field accepts one pair.
 fn own_meta(meta: &str) -> Option<String> {
     let meta: serde_json::Map<String, Value> = serde_json::from_str(meta).ok()?;
     let own = meta.iter().filter(|(key, _)| !LIBRARY_META_KEYS.contains(&key.as_str()));

@@ -34,7 +34,7 @@ struct LimitStatusRow {
 /// Maximum number of limits on the page.
 const MAX_SHOWN: usize = 100;
 
-/// Maximum number of keyed limits whose keys are shown. Each of these limits requires a separate statement.
+/// Maximum number of keyed limits whose keys are shown. Loading the keys requires a separate statement for each limit.
 const MAX_KEYED: usize = 8;
 
 impl LimitStatusRow {

@@ -53,14 +53,14 @@ pub(super) struct OverviewFigures {
     alive: usize,
     silent: usize,
     held: i64,
-    /// Busy slots and all slots of the live workers.
+    /// Number of busy slots and total number of slots, summed over the live workers.
     slots: (i64, i64),
     /// Live workers with the highest utilisation.
     busiest: Vec<WorkerLoad>,
     at: Moment,
 }
 
-/// Part of the overview that comes from the attempt statistics.
+/// Part of the overview that is based on the attempt statistics.
 struct TrendFigures {
     /// HTML id of the element with the charts. Changes when the statistics are reloaded. A live update preserves an element with an
     /// unchanged id, so that its tooltip stays open.
@@ -82,8 +82,8 @@ struct Notice {
 /// Job type with failed attempts in the last hour.
 struct FailingType {
     name: String,
-    /// Query string for the list of the type's dead letters, or of all its jobs if none are dead. `None` for the remaining types, which the
-    /// statistics combine.
+    /// Query string of the linked job list. The list shows the dead letters of the type, or all its jobs if none died in the last
+    /// hour. `None` for the combined row [`REST`].
     query: Option<String>,
     failed: String,
     dead: String,
@@ -120,10 +120,10 @@ const MAX_NOTICES: usize = 12;
 const MAX_FAILING: usize = 6;
 const MAX_WORKERS: usize = 8;
 
-/// Name under which the statistics combine the remaining types and queues.
+/// Name under which the statistics combine the types and queues that are not counted separately.
 const REST: &str = "*";
 
-/// Waiting time of the oldest ready job from which a queue counts as late.
+/// Minimum waiting time of the oldest ready job in a late queue.
 const LATE: Duration = Duration::from_mins(1);
 
 /// Width of the charts in SVG units. Two columns of charts fit side by side.
@@ -216,7 +216,7 @@ fn notices(overview: &Overview, limits: &[LimitStatus]) -> Vec<Notice> {
     notices
 }
 
-/// Returns whether jobs are waiting because of the limit. The totals of a keyed limit do not show whether a key has reached its bound.
+/// Returns whether jobs are waiting because of the limit. For a keyed limit, the totals do not show whether any key is exhausted.
 fn defers_jobs(limit: &LimitStatus) -> bool {
     let is_full = limit.figures.concurrency.is_some_and(|most| limit.used >= most.into());
     limit.waiting > 0 && (limit.awaits > 0 || !limit.keyed && (is_full || limit.next_ms.is_some()))

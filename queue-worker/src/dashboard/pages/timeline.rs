@@ -1,4 +1,4 @@
-//! Timeline that shows when each step of a durable job ran or waited. Maps steps to coordinates. Performs no I/O.
+//! Layout of the timeline, which shows when each step of a durable job ran or waited. Performs no I/O.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::operate::JobStep;

@@ -18,7 +18,7 @@ pub(super) struct Declarations {
     store: Store,
     /// Names and declarations of this worker's schedules.
     pub(super) own: Vec<(String, Declaration)>,
-    /// Worker identity at the last successful declaration.
+    /// Worker identity at the last attempt.
     declared_as: Identity,
     /// Worker identity at the last try.
     tried_as: Identity,

@@ -42,25 +42,25 @@ const MAX_FAILURE_RETRY: Duration = Duration::from_mins(1);
 const ENTRY_TTL: Duration = Duration::from_mins(5);
 
 impl DeferredSchedules {
-    /// Returns the remaining delay of the schedule's next tick, or `None` if the tick can be tried now.
+    /// Returns the remaining delay of the schedule's next tick, or `None` if the tick can be fired now.
     pub(super) fn remaining_delay(&self, plan: &LoadedSchedule) -> Option<Duration> {
         let entry = self.0.get(&plan.name).filter(|entry| entry.is_for(plan))?;
         Some(entry.until.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
     }
 
-    /// Returns whether any worker has failed to fire the schedule. A failed schedule is tried after all other schedules.
+    /// Returns whether any worker has failed to fire the schedule. A failed schedule is retried after all other schedules.
     pub(super) fn has_failed(&self, plan: &LoadedSchedule) -> bool {
         plan.tried_at.is_some() || self.0.get(&plan.name).is_some_and(|entry| entry.definition == plan.definition && entry.failures > 0)
     }
 
-    /// Returns the lock timeout in milliseconds for a failed schedule that is tried separately. Other due schedules may be delayed by
+    /// Returns the lock timeout in milliseconds for a failed schedule that is retried separately. Other due schedules may be delayed by
     /// this time.
     pub(super) fn lock_timeout_ms(&self, plan: &LoadedSchedule) -> i32 {
         if self.0.get(&plan.name).is_some_and(|entry| entry.failures > 1) { 5 } else { 50 }
     }
 
-    /// Defers a schedule that is locked or was fired by another worker. Returns whether to log a lock. A lock is logged once per minute
-    /// while the tick stays locked.
+    /// Defers a schedule that is locked or was fired by another worker. Returns whether to log the lock. A lock is logged once per minute
+    /// while it persists.
     pub(super) fn defer_locked(&mut self, plan: &LoadedSchedule) -> bool {
         let entry = self.0.get(&plan.name).filter(|entry| entry.is_for(plan));
         let (before, since) = entry.map_or((Duration::ZERO, Instant::now()), |entry| (entry.wait, entry.since));
@@ -82,14 +82,14 @@ impl DeferredSchedules {
     pub(super) fn defer_failed(&mut self, plan: &LoadedSchedule, was_alone: bool) -> Duration {
         let before = self.0.get(&plan.name).filter(|entry| entry.is_for(plan)).map_or(Duration::ZERO, |entry| entry.wait);
         let longest = plan.grace().clamp(FAILURE_RETRY, MAX_FAILURE_RETRY);
-        // After the grace period, the failure is recorded as the tick's outcome. The grace period starts with the first try.
+        // After the grace period, the failure is recorded as the tick's outcome. The grace period starts with the first failed attempt.
         let left = Some(plan.grace_left()).filter(|left| !left.is_zero()).map_or(longest, |left| left + LOCK_RETRY);
         let wait = if was_alone { (before * 2).clamp(FAILURE_RETRY, longest).min(left) } else { Duration::ZERO };
         self.insert(plan, wait, 1);
         wait
     }
 
-    /// Removes the entry of a schedule whose ticks were fired. If a tick failed, the entry stays, and the next tick is tried after all
+    /// Removes the entry of a schedule whose ticks were fired. If a tick failed, the entry stays, and the next tick is fired after all
     /// other schedules.
     pub(super) fn remove(&mut self, plan: &LoadedSchedule, failed: bool) {
         if !failed {

@@ -26,7 +26,7 @@ pub(super) struct LoadedSchedule {
     since: DateTime<Utc>,
     pub(super) next_at: Option<DateTime<Utc>>,
     skip_at: Option<DateTime<Utc>>,
-    /// Time of the first failed try to fire the next tick, by any worker.
+    /// Time at which a worker first failed to fire the next tick.
     pub(super) tried_at: Option<DateTime<Utc>>,
     now: DateTime<Utc>,
 }
@@ -76,7 +76,7 @@ impl LoadedSchedule {
         Duration::from_secs_f64((self.grace_ms.max(0.0) / 1000.0).min(1e9))
     }
 
-    /// Returns the remaining grace period at the time the schedule was loaded. The grace period starts with the first failed try.
+    /// Returns the remaining grace period at the time the schedule was loaded. The grace period starts with the first failed attempt.
     pub(super) fn grace_left(&self) -> Duration {
         let tried_for = self.tried_at.and_then(|tried_at| (self.now - tried_at).to_std().ok()).unwrap_or_default();
         self.grace().saturating_sub(tried_for)
@@ -100,7 +100,7 @@ impl LoadedSchedule {
 }
 
 impl FireRequest {
-    /// Returns a request that records a failed try whose statement was rolled back.
+    /// Returns a request that records a failed attempt whose statement was rolled back.
     pub(super) fn failed_try(&self, why: &str) -> Self {
         let mut request = self.clone();
         (request.due.action, request.why) = ("fail", Some(why.to_owned()));

@@ -32,7 +32,7 @@ const MET: [(&str, &[&str]); 23] = [
     ("sslnegotiation", &["postgres"]),
     ("sslsni", &[]),
     ("uselibpqcompat", &[]),
-    // The following are parameters of Prisma. Pool sizes are configured elsewhere, and poolers are detected.
+    // The following are parameters of Prisma. `DatabaseOptions::pool_size` sets the pool size, and poolers are detected.
     ("connection_limit", &[]),
     ("pgbouncer", &[]),
     ("pool_timeout", &[]),

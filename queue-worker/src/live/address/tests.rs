@@ -131,7 +131,7 @@ fn what_providers_hand_out_is_taken_where_it_is_met_and_else_told_how_to_write()
     }
 }
 
-/// The driver's default is `anonymous` if `whoami` is built without its feature `std`.
+/// Checks the default user. The driver's default is `anonymous` if `whoami` is built without its feature `std`.
 #[test]
 fn without_a_user_in_the_url_it_is_the_user_of_the_system() {
     let hosts = Address::read("postgres://localhost/d").unwrap().hosts;

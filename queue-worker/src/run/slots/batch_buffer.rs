@@ -60,7 +60,7 @@ impl BatchGroup {
 }
 
 impl BatchBuffer {
-    /// Buffers a job for a batch. Returns the job if it must run alone.
+    /// Buffers a job for a batch, or returns the job if it must run alone.
     pub(super) fn push(&mut self, job: LeasedJob, options: &Options, now: Instant) -> Option<LeasedJob> {
         let (number, crashes) = (job.job.number(), job.job.crashes.unsigned_abs().into());
         let batch_size = options.batch.map_or(1, |max| most_together(max, number, job.job.most_attempts(), crashes));
@@ -98,7 +98,7 @@ impl BatchBuffer {
         self.groups.iter().map(|group| group.ready(now)).sum()
     }
 
-    /// Returns when the next batch becomes ready. Batches that are already ready do not count.
+    /// Returns the time at which the next batch becomes ready. Batches that are already ready do not count.
     pub(super) fn next_ready(&self, now: Instant) -> Option<Instant> {
         let not_ready = self.groups.iter().filter_map(|group| group.jobs.get(group.ready(now) * group.batch_size));
         not_ready.map(|(until, _)| *until).min()

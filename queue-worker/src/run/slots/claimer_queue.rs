@@ -85,7 +85,7 @@ impl ClaimerQueue {
         self.waiting.iter().filter(|waiting| waiting.claimer.id != claimer.id).map(|waiting| waiting.priority).max()
     }
 
-    /// Wakes the first claimer, because a slot may be free.
+    /// Wakes the first claimer, which then checks for free slots.
     pub(super) fn wake_first(&self) {
         if let Some(first) = self.first() {
             first.claimer.wake();

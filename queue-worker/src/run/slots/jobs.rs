@@ -19,7 +19,7 @@ pub(super) struct SlotJobs {
     pub(super) reserved: usize,
     /// Claimers that are waiting for slots.
     pub(super) claimers: ClaimerQueue,
-    /// Jobs to release, because their rate permits have expired.
+    /// Jobs whose rate permits have expired, to be released.
     pub(super) late: Vec<Arc<LeasedJob>>,
     /// Running job of each slot. For a batch, this is the batch's first job. A job that was inserted twice into the store runs twice, and
     /// both verdicts are sent.
@@ -62,7 +62,7 @@ impl SlotJobs {
         }
     }
 
-    /// Takes the next queued job that has a valid rate permit or needs none. Jobs whose permit has expired are moved to `late`.
+    /// Takes the next queued job that has a valid rate permit or needs no permit. Jobs whose permit has expired are moved to `late`.
     pub(super) fn pop(&mut self) -> Option<Arc<LeasedJob>> {
         loop {
             let job = self.queued.pop_front()?;
@@ -79,7 +79,7 @@ impl SlotJobs {
     }
 
     /// Takes the next job or batch like [`SlotJobs::next`], but separates jobs whose start deadline has passed. The first element of the
-    /// result contains the separated jobs, followed by the results of [`SlotJobs::next`].
+    /// result contains the separated jobs. The other elements are the results of [`SlotJobs::next`].
     pub(super) fn next_in_time(&mut self, now: Instant) -> (Vec<Arc<LeasedJob>>, Option<NextJobs>, bool) {
         let (mut expired, mut has_room) = (Vec::new(), false);
         loop {
@@ -118,5 +118,5 @@ impl SlotJobs {
     }
 }
 
-/// First job of a slot, and the remaining jobs if the slot runs a batch.
+/// First job for a slot, and the other jobs of its batch. The second element is empty for a single job.
 pub(super) type NextJobs = (Arc<LeasedJob>, Vec<Arc<LeasedJob>>);

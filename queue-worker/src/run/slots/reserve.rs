@@ -78,7 +78,7 @@ impl Slots {
             }
             jobs.batches.wake_at = (prefetch > 0).then_some(prefetch / 2).max(jobs.batches.wake_at);
             if count == 0 && open > 0 {
-                // This claimer waits until a fuller batch starts, and does not need a free slot. Other claimers may use the free slots.
+                // This claimer waits for space in the batch buffer, and does not need a free slot. Other claimers may use the free slots.
                 jobs.claimers.remove(claimer);
                 jobs.claimers.wake_first();
             }
@@ -126,7 +126,7 @@ pub(crate) struct SlotReservation {
     reserved: AtomicUsize,
     /// Highest priority among the queue's other claimers. Jobs of a lower priority must not be claimed before these claimers' jobs.
     pub(crate) above: Option<i32>,
-    /// Whether some lanes were left out of the claim because of `above`.
+    /// Whether the claim omits lanes because of `above`.
     pub(crate) withholds: bool,
     /// Number of reserved jobs for each job type whose handler takes batches.
     by_type: Vec<(&'static str, usize)>,
@@ -148,8 +148,7 @@ impl SlotReservation {
         self.slots.push(leased);
     }
 
-    /// Releases the reservation early, because the claim is taking long. Jobs that the claim returns later are queued even if no slot is
-    /// free.
+    /// Releases the reservation of a slow claim early. Jobs that the claim returns later are queued even if no slot is free.
     pub(crate) fn release(&self) {
         let reserved = self.reserved.swap(0, Relaxed);
         if reserved == 0 {
