@@ -394,7 +394,8 @@ begin
   from queue.waits_for(why_limited.id) w
   join queue.bound_in_force b on b.name = w.name
   union all
-  -- `limit_locked` has a lower rank than `locked`, because a claim that is waiting for the gate has locked entries.
+  -- `limit_locked` has a lower rank than `locked`, because a claim that waits for the gate also holds locks on entries. The locked gate
+  -- is then the cause, and the locked entry only a consequence.
   select 24, 'limit_locked', jsonb_build_object('limit', b.name, 'sessions', s.held)
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate
@@ -463,8 +464,8 @@ create function queue.why_waiting(
   set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
-  -- Causes that apply only to a ready job get a higher rank than the causes that keep the job from becoming ready. Causes with a higher
-  -- rank are less likely.
+  -- Offset for the ranks of the causes below that apply only to a ready job. The offset is positive while other causes keep the job from
+  -- becoming ready. A higher rank means a less likely cause.
   later  float8 := case when state = 'ready' or late then 0 else 60 end;
   held   jsonb;
 begin
@@ -611,7 +612,8 @@ end
 $$;
 
 -- Returns the rows of the given leases and jobs that another transaction has locked, with the locker's session if only one transaction
--- has locked the row. Never waits, and keeps no lock. SECURITY DEFINER, because a worker has no privilege to update jobs and keys.
+-- has locked the row. Never waits. The function locks the other rows until the end of the caller's transaction. SECURITY DEFINER, because
+-- a worker has no privilege to update jobs and keys.
 create function queue.locked_rows(tokens uuid[], ids bigint[])
   returns table (relation text, token uuid, job bigint, pid integer, role text, application text)
   language plpgsql volatile security definer
@@ -668,9 +670,10 @@ $$;
 -- The following functions run with the caller's rights. They return only those details of other sessions that the caller may see. The
 -- existence of a session is always visible.
 
--- Returns the sessions in `sessions` with their visible details, or null if all are omitted. Omits sessions that have ended or will soon
--- end, such as the session of a claim or a verdict. A session whose transaction is hidden from the caller is returned unless it belongs
--- to a worker. With `before`, returns only sessions whose transaction had begun by this time.
+-- Returns the sessions in `sessions` with their visible details, or null if all are omitted. Omits sessions that have ended, and sessions
+-- whose transaction is younger than `moment`, because the transaction of a claim or a verdict ends within this time. A session whose
+-- transaction is hidden from the caller is returned unless it belongs to a worker. With `before`, returns only sessions whose transaction
+-- had begun by this time.
 create function queue.why_sessions(sessions jsonb, moment interval default '1 s', before timestamptz default 'infinity') returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -825,7 +828,7 @@ $$;
 -- attempts, or is null if the job does not exist. A session that blocks the job is reported only if its transaction has lasted for at
 -- least `moment`. Old snapshots are reported only if they are older than `span`.
 create function queue.why(id bigint, span interval default '1 minute', moment interval default '1 s')
-  returns table (kind text, says text, facts jsonb, job jsonb)
+  returns table (kind text, message text, facts jsonb, job jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
   set lock_timeout = '200ms'

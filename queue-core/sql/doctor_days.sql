@@ -16,7 +16,7 @@ with day as materialized (
 ), lowest as materialized (
   select (date_part('epoch', ((clock_timestamp() at time zone 'UTC')::date - 1)::timestamp at time zone 'UTC') * 1000)::bigint << 20 as id
 )
-select 'days_missing' as kind, format('there is no partition for %s', string_agg(f.name, ', ' order by f.name)) as says,
+select 'days_missing' as kind, format('there is no partition for %s', string_agg(f.name, ', ' order by f.name)) as message,
   format('select queue.add_days(%s)', $3) as fix, jsonb_build_object('missing', jsonb_agg(f.name order by f.name)) as facts
 from found f
 where not f.is_there and f.n <= $2::int

@@ -2,7 +2,7 @@
 -- one row per job, up to twenty per kind of finding.
 -- $1 number of dead letters to check, newest first
 -- Safe: read-only.
-(select 'suspect' as kind, format('job %s has crashed %s processes, and waits to be retried apart from other jobs', r.id, r.crashes) as says,
+(select 'suspect' as kind, format('job %s has crashed %s processes, and waits to be retried apart from other jobs', r.id, r.crashes) as message,
   null as fix, jsonb_build_object('job', r.id::text, 'crashes', r.crashes) as facts
 from queue.lane l
 cross join lateral (

@@ -6,7 +6,7 @@ with recursive waiting (key) as (
   union all
   select (select b.key from queue.blocked b where b.key > w.key order by b.key limit 1) from waiting w where w.key is not null
 )
-select 'key_without_head' as kind, format('job %s waits for job %s of its ordering key, which is gone', b.id, a.id) as says,
+select 'key_without_head' as kind, format('job %s waits for job %s of its ordering key, which is gone', b.id, a.id) as message,
   format('delete from queue.active_key where key = %s and id = %s; insert into queue.key_hint (key) values (%1$s)', a.key, a.id) as fix,
   jsonb_build_object('job', b.id::text, 'head', a.id::text) as facts
 from (select w.key from waiting w where w.key is not null limit 1000) w

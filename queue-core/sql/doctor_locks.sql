@@ -2,7 +2,7 @@
 -- per session.
 -- Safe: read-only, and never waits for a lock.
 select 'table_locked' as kind,
-  format('session %s (%s) holds or awaits a lock on %s', s.session ->> 'pid', s.session ->> 'application', l.tables) as says,
+  format('session %s (%s) holds or awaits a lock on %s', s.session ->> 'pid', s.session ->> 'application', l.tables) as message,
   case when s.session ? 'prepared' then format('rollback prepared %L', s.session ->> 'prepared')
     else format('select pg_terminate_backend(%s)', s.session ->> 'pid') end as fix,
   jsonb_build_object('tables', w.shut -> 'tables') || s.session as facts

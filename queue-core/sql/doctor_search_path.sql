@@ -64,7 +64,7 @@ with open as materialized (
   where c.relkind in ('r'::"char", 'p'::"char", 'v'::"char", 'f'::"char")
 )
 select 'planted' as kind, format('%s functions and operators outside pg_catalog shadow its names, such as %s', count(*),
-    (select string_agg(f.name, ', ') from (select p.name from planted p order by p.name limit 5) f)) as says,
+    (select string_agg(f.name, ', ') from (select p.name from planted p order by p.name limit 5) f)) as message,
   (select string_agg(format('drop %s %s', f.kind, f.name), '; ') from (select p.kind, p.name from planted p order by p.name limit 20) f) as fix,
   jsonb_build_object('found', count(*), 'first', (select jsonb_agg(f.name) from (select p.name from planted p order by p.name limit 20) f)) as facts
 from planted

@@ -32,7 +32,7 @@ with setting as materialized (
     where r.rolname = current_user and r.rolconnlimit >= 0
   ) p (most, used)
 )
-select f.kind, f.says, f.fix, f.facts
+select f.kind, f.message, f.fix, f.facts
 from short h
 cross join ending e
 cross join places p
@@ -65,5 +65,5 @@ cross join lateral (values
       and not exists (select from unnest($3::text[]) n (network) where inet_client_addr() <<= network(n.network::inet)),
     format('the connection from %s is not encrypted', host(inet_client_addr())), null,
     jsonb_build_object('from', host(inet_client_addr())))
-) f (kind, found, says, fix, facts)
+) f (kind, found, message, fix, facts)
 where f.found

@@ -1,11 +1,11 @@
--- Finds the sessions and prepared transactions of this database, replication slots and standbys that prevent vacuum from removing dead
--- rows. Also finds workers that log in as superusers. Returns one row per finding, up to twenty per kind.
--- $1 maximum age of a transaction in ms  $2 maximum age of a snapshot in transactions, if its start time is not known
+-- Finds what prevents vacuum from removing dead rows: sessions and prepared transactions of this database, replication slots, and
+-- standbys. Also finds workers that log in as superusers. Returns one row per finding, up to twenty per kind.
+-- $1 maximum age of a transaction in ms  $2 maximum age of a snapshot in transactions, for findings whose start time is not known
 -- Safe: read-only, and never waits for a lock. The result contains only those details of other sessions that the current role may see.
 (select 'long_transaction' as kind,
   format('session %s (%s, %s) has been in a transaction %s', a.pid, a.usename,
     case when a.application_name = '' then 'without an application name' else a.application_name end,
-    coalesce('since ' || to_char(a.xact_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), 'for a long time')) as says,
+    coalesce('since ' || to_char(a.xact_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), 'for a long time')) as message,
   format('select pg_terminate_backend(%s)', a.pid) as fix,
   jsonb_build_object('pid', a.pid, 'role', a.usename, 'application', a.application_name, 'since', a.xact_start, 'state', a.state) as facts
 from pg_catalog.pg_stat_activity a

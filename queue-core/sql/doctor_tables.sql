@@ -1,10 +1,11 @@
--- Finds problems of the store's tables, indexes and sequences. Returns one row per problem, up to twenty per kind.
--- $1 schema  $2 maximum number of dead rows  $3 maximum age in transactions  $4 maximum used fraction of a sequence
--- $5 the store's tables
+-- Finds problems with the store's tables, indexes and sequences, and an approaching transaction id wraparound of the database. Returns
+-- one row per problem, up to twenty per kind.
+-- $1 schema  $2 maximum number of dead rows  $3 maximum age of an unfrozen transaction id, in transactions
+-- $4 maximum used fraction of a sequence  $5 the store's tables
 -- Safe: read-only. Reads only catalogs and statistics.
 (select 'bloat' as kind,
   format('%s has %s dead and %s live rows, and was last vacuumed %s', t.relname, t.n_dead_tup, t.n_live_tup,
-    coalesce('at ' || to_char(greatest(t.last_vacuum, t.last_autovacuum) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), 'never')) as says,
+    coalesce('at ' || to_char(greatest(t.last_vacuum, t.last_autovacuum) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), 'never')) as message,
   format('vacuum %I.%I', t.schemaname, t.relname) as fix,
   jsonb_build_object('table', t.relname, 'dead', t.n_dead_tup, 'living', t.n_live_tup, 'vacuumed_at', greatest(t.last_vacuum, t.last_autovacuum))
     as facts
@@ -21,7 +22,7 @@ where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspn
 order by c.relname
 limit 20)
 union all
--- Finds policies that hide rows from this login, or from any login that may read the table.
+-- Finds tables whose row-level security hides rows from this login, or from another login that may read the table.
 (select 'row_security', format('row-level security is enabled for %s and hides its rows from logins other than its owner', c.relname),
   format('alter table %I.%I disable row level security', $1, c.relname), jsonb_build_object('table', c.relname)
 from pg_catalog.pg_class c

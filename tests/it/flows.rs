@@ -1,5 +1,5 @@
-//! Tests flows. A node runs with the outputs of its predecessors once all predecessors have finished. Also tests dead predecessors, and
-//! that no release is lost.
+//! Tests flows. A node runs with the outputs of its predecessors once all predecessors have finished. Also tests nodes whose predecessors
+//! are dead, and that no node stays parked after its last predecessor has finished.
 
 mod bounds;
 mod ends;
@@ -117,7 +117,7 @@ pub(super) async fn output<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) ->
     statement.fetch_one(&db.pool).await.unwrap()
 }
 
-/// Completes a job with `output` as a settle does and reports its end.
+/// Completes a job with `output`, as the worker's settle statement does, and reports its end.
 pub(super) async fn end(on: &mut PgConnection, job: JobId, output: &str) {
     complete(on, job, output).await;
     on.run(&format!("select queue.add_end_hints(array[{job}]); select queue.consume_end_hints(0, 1000)")).await;
@@ -172,7 +172,7 @@ async fn a_dead_letter_holds_what_is_after_it_until_it_completes() {
     assert_eq!(states(&db, &flow).await, ["bad dead", "next parked"]);
     let why = Queue::new(&db.pool).job(after.id()).why().await.unwrap();
     let cause = why.causes.iter().find(|cause| cause.kind == operate::CauseKind::Parked).unwrap();
-    assert!(cause.says.contains("waits for the node `bad`") && cause.says.contains("is dead"), "{}", cause.says);
+    assert!(cause.message.contains("waits for the node `bad`") && cause.message.contains("is dead"), "{}", cause.message);
     assert_eq!(cause.fix.as_deref(), Some(&*format!("queue-worker requeue {}", bad.id())));
     db.run("insert into mended default values").await;
     bad.requeue(&db.pool).await.unwrap();

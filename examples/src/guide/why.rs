@@ -5,6 +5,6 @@ use sqlx::PgPool;
 
 async fn explain(pool: PgPool, store: Store, id: JobId) -> Result<(), queue_core::Error> {
     let why = Queue::new(&pool).store(store).job(id).why().await?; // or job.why(&pool) with a handle
-    println!("{}", why.first().says);
+    println!("{}", why.first().message);
     Ok(())
 }

@@ -31,7 +31,7 @@ use crate::{
 /// if why.is_absent() {
 ///     println!("there is no job {}", why.job);
 /// } else {
-///     println!("{:?}: {}", why.state, why.first().says);
+///     println!("{:?}: {}", why.state, why.first().message);
 /// }
 /// # Ok(()) }
 /// ```
@@ -62,7 +62,7 @@ pub struct Why {
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
 /// for cause in queue_core::Queue::new(pool).job(job).why().await?.causes {
-///     println!("{}; fix: {}", cause.says, cause.fix.as_deref().unwrap_or("none"));
+///     println!("{}; fix: {}", cause.message, cause.fix.as_deref().unwrap_or("none"));
 /// }
 /// # Ok(()) }
 /// ```
@@ -72,11 +72,11 @@ pub struct Why {
 pub struct Cause {
     /// Kind of the cause, for use by programs.
     pub kind: CauseKind,
-    /// One-line description for people. May quote untrusted text (errors, reasons, names), which must be escaped for display.
-    pub says: String,
+    /// One-line description for people. May quote untrusted text, such as errors, reasons and names, which must be escaped for display.
+    pub message: String,
     /// Fix: a command, an SQL statement, or advice; `None` if nothing needs to be done.
     pub fix: Option<String>,
-    /// Facts on which the description is based, by name, as listed in `docs/WHY.md`. Job ids are strings.
+    /// Facts on which the description is based, keyed by the names listed in `docs/WHY.md`. Job ids are strings.
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, serde_json::Value>))]
     pub facts: Map<String, Value>,
 }
@@ -102,7 +102,8 @@ pub enum CauseKind {
     /// The job does not exist. Possible reasons: the job was never enqueued in this store, is not committed yet, or has finished and was
     /// not kept.
     NoSuchJob,
-    /// A session holds an exclusive lock on tables of the store. Queries on these tables would wait for the lock.
+    /// A session holds or awaits an exclusive lock on tables of the store. The other causes are unknown, because queries on these tables
+    /// would wait for the lock.
     TableLocked,
     /// The job has completed.
     Completed,
@@ -122,13 +123,14 @@ pub enum CauseKind {
     LeaseLocked,
     /// The job is not due yet, because the job is scheduled, is waiting for a retry, or was snoozed.
     Scheduled,
-    /// The job is parked. It is waiting for a signal, for other jobs (children, map jobs or flow nodes), or for its turn in a map.
+    /// The job is parked. It is waiting for a signal, for its turn in a map, or for other jobs. The other jobs are children, map jobs or
+    /// flow nodes.
     Parked,
     /// The job is due, and a worker is about to make it ready.
     Due,
     /// Another job with the same ordering key runs first.
     Blocked,
-    /// The job is blocked under an ordering key without an active job. A worker is about to release the first job of the key.
+    /// The job is blocked under an ordering key without an active job. A worker is about to unblock the first job of the key.
     KeyFree,
     /// The expiry time of the job has passed, so the job must not start.
     PastExpiry,
@@ -182,7 +184,7 @@ impl Why {
 #[derive(FromRow)]
 struct WhyRow {
     kind: String,
-    says: String,
+    message: String,
     facts: Json<Map<String, Value>>,
     job: Option<Json<Map<String, Value>>>,
     at: DateTime<Utc>,
@@ -201,7 +203,7 @@ impl JobRef {
     /// use queue_core::Queue;
     ///
     /// let why = Queue::new(&pool).job(id).why().await?;
-    /// println!("{}", why.first().says);
+    /// println!("{}", why.first().message);
     /// for cause in &why.causes {
     ///     println!("{:?}: {}", cause.kind, cause.fix.as_deref().unwrap_or("wait"));
     /// }
@@ -247,6 +249,6 @@ impl<C: QueueConnection> QueueJob<'_, C> {
 fn build_cause(row: &WhyRow, context: &WhyContext<'_>) -> Cause {
     let kind = serde_json::from_value(Value::from(row.kind.as_str())).unwrap_or(CauseKind::Other);
     let facts = Facts(&row.facts.0);
-    let message = description::describe(kind, facts, context).unwrap_or_else(|| row.says.clone());
-    Cause { kind, says: message, fix: fix::find_fix(kind, facts, context), facts: row.facts.0.clone() }
+    let message = description::describe(kind, facts, context).unwrap_or_else(|| row.message.clone());
+    Cause { kind, message, fix: fix::find_fix(kind, facts, context), facts: row.facts.0.clone() }
 }

@@ -22,8 +22,8 @@ use crate::{
 /// [`Queue::jobs`] borrow it.
 ///
 /// A handle on a pool can also wait for jobs, with [`QueueJob::wait`] and [`QueueJob::watch`]. Its clones share one connection for all
-/// waits, so create one handle per process and clone it. The connection does not belong to the pool. A task on the tokio runtime of the
-/// first wait opens the connection with the pool's connect options. See the module [`wait`](crate::wait).
+/// waits, so create one handle per process and clone it. The connection does not belong to the pool. It is opened with the pool's connect
+/// options, by a task on the tokio runtime in which the first wait runs. See the module [`wait`](crate::wait).
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -46,7 +46,8 @@ use crate::{
 pub struct Queue<C = PgPool> {
     on: C,
     pub(crate) store: Store,
-    /// Pool for the waiter's connection, if this pool differs from `on`.
+    /// Pool set with [`Queue::direct`], whose connect options the waiter uses. Without it, the waiter uses the options of the pool in
+    /// `on`.
     direct: Option<PgPool>,
     waiter: SharedWaiter,
 }
@@ -66,9 +67,9 @@ impl Queue {
         Self { on: pool.clone(), store: Store::default(), direct: None, waiter: SharedWaiter::default() }
     }
 
-    /// Sets a pool that connects directly to the server. The connection that waits for jobs uses the connect options of this pool. Behind a
-    /// pooler in transaction mode, a connection receives no notifications. Without a direct pool, jobs are then polled every 250 ms, and a
-    /// warning is logged once.
+    /// Sets a pool that connects directly to the server. The connection that waits for jobs uses the connect options of this pool. Set
+    /// this pool if the handle's own pool connects through a pooler in transaction mode, where no notifications arrive. In this case, a
+    /// handle without a direct pool polls jobs every 250 ms, and logs a warning once.
     pub fn direct(self, pool: &PgPool) -> Self {
         Self { direct: Some(pool.clone()), waiter: SharedWaiter::default(), ..self }
     }
@@ -129,7 +130,7 @@ impl<C: QueueConnection> Queue<C> {
 /// use queue_core::Queue;
 ///
 /// let queue = Queue::new(&pool);
-/// println!("{}", queue.job(id).why().await?.first().says);
+/// println!("{}", queue.job(id).why().await?.first().message);
 /// queue.job(id).cancel().await?;
 /// # Ok(()) }
 /// ```

@@ -67,7 +67,7 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
         Err(problem) => Diagnosis::unreachable(store, &problem.to_string()),
     };
     diagnosis.findings.retain(|finding| !args.ignore.contains(&finding.kind));
-    for text in diagnosis.findings.iter_mut().flat_map(|finding| [&mut finding.says, &mut finding.fix]) {
+    for text in diagnosis.findings.iter_mut().flat_map(|finding| [&mut finding.message, &mut finding.fix]) {
         *text = commands(text).into_owned();
     }
     if args.output.json {
@@ -100,8 +100,8 @@ fn describe(diagnosis: &Diagnosis) -> String {
 }
 
 fn finding(finding: &Finding) -> String {
-    let Finding { kind, severity, says, means, fix, .. } = finding;
-    format!("{severity}: {} [{kind}]\n  {means}\n  fix: {}\n", escape::line(says), escape::line(fix))
+    let Finding { kind, severity, message, consequence, fix, .. } = finding;
+    format!("{severity}: {} [{kind}]\n  {consequence}\n  fix: {}\n", escape::line(message), escape::line(fix))
 }
 
 fn kind(text: &str) -> Result<FindingKind, &'static str> {

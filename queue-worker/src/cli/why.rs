@@ -31,12 +31,12 @@ pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result
 
 /// Formats an explanation: main cause, job attributes, other causes, failed attempts and fixes.
 pub(super) fn describe(why: &Why, name: &impl JobName) -> String {
-    let mut lines = vec![escape::line(&why.first().says)];
+    let mut lines = vec![escape::line(&why.first().message)];
     if let (Some(state), Some(queue), Some(job_type)) = (why.state, &why.queue, &why.job_type) {
         let of = versioned_type(job_type, why.version.unwrap_or(1));
         lines.push(escape::line(&format!("  job {name}: {of}, queue {queue}, priority {}, {state}", why.priority.unwrap_or(0))));
     }
-    lines.extend(why.causes[1..].iter().map(|cause| format!("also: {}", escape::line(&cause.says))));
+    lines.extend(why.causes[1..].iter().map(|cause| format!("also: {}", escape::line(&cause.message))));
     for cause in &why.causes {
         lines.extend(failures(cause));
     }

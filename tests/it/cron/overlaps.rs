@@ -58,7 +58,8 @@ async fn jobs_of_a_later_release_do_not_overlap() {
             .await
             .unwrap();
     assert_eq!(overlaps, (false, true));
-    // Delete the recorded ticks, because the final check of the store would report that no tick has created their jobs.
+    // The recorded ticks now refer to jobs that no tick has created. The final check of the store would report this, so the ticks are
+    // deleted.
     sqlx::query("delete from queue.fire").execute(&mut *on).await.unwrap();
     drop(on);
     db.finish().await;
@@ -145,7 +146,7 @@ async fn a_job_that_blocks_its_schedule_is_named_and_can_be_ended_by_another_pay
     let named = format!("job {job} of {} is waiting for a retry after 7 attempts", first.tick.format("%FT%TZ"));
     assert_eq!((last.outcome.as_str(), last.job, last.error), ("overlapped", None, Some(named)));
     let why = Queue::new(&db.pool).job(job).why().await.unwrap();
-    assert!(why.first().says.contains("its schedule a has skipped its ticks since "), "{:?}", why.first());
+    assert!(why.first().message.contains("its schedule a has skipped its ticks since "), "{:?}", why.first());
     assert!(why.first().facts["overlapped_since"].is_string(), "{:?}", why.first());
     for (payload, supersede, state) in
         [("old", true, JobState::Scheduled), ("new", false, JobState::Scheduled), ("newer", true, JobState::Cancelled)]

@@ -54,12 +54,12 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
         let answer = served.client.post(&api(parent, "signals"), &body).await;
         assert_eq!((answer.status, answer.json()), (200, json!({ "text": format!("sent go to job {parent}") })));
         let first = async || Queue::new(&db.pool).job(parent).why().await.unwrap().causes.swap_remove(0);
-        eventually("it waits for its child", async || first().await.says.contains("child")).await;
+        eventually("it waits for its child", async || first().await.message.contains("child")).await;
         let cause = first().await;
-        assert!(cause.says.starts_with(&format!("it waits for its child `leaf/0` (job {child}, ready) since")), "{}", cause.says);
+        assert!(cause.message.starts_with(&format!("it waits for its child `leaf/0` (job {child}, ready) since")), "{}", cause.message);
         assert_eq!(cause.fix, Some(format!("see why the child has not finished: `queue-worker why {child}`")));
         assert_eq!(cause.facts["children"][0]["wait"], "leaf/0 (join)");
-        let message: String = sqlx::query_scalar("select says from queue.why($1)").bind(parent).fetch_one(&db.pool).await.unwrap();
+        let message: String = sqlx::query_scalar("select message from queue.why($1)").bind(parent).fetch_one(&db.pool).await.unwrap();
         assert_eq!(message, format!("it waits for its child \"leaf/0\" (job {child}, ready)"));
         let shown = page(&served, parent).await;
         assert!(shown.contains("name=\"name\" value=\"\""), "a child is no signal: {shown}");

@@ -1,4 +1,4 @@
-//! Tests that a healthy store has no findings.
+//! Tests that a healthy store has no findings, and that every role of the store can run the check.
 
 use std::str::FromStr as _;
 
@@ -63,7 +63,8 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     server.stop().unwrap();
 }
 
-/// A member of a role has the role's privileges only if the member inherits them. Granting the role again would not help.
+/// A member of a role has the role's privileges only if the member inherits them. Granting the role again would not help, so the fix must
+/// make the member inherit.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_login_that_does_not_inherit_gets_the_fix() {

@@ -8,7 +8,7 @@ use tests::{TestDb, eventually, server::TestServer};
 
 use super::{ask, connect, found_by, is_cured, is_gone, make, one, run};
 
-/// Returns thresholds that classify every open transaction as long, and every snapshot as old.
+/// Returns thresholds that classify every open transaction as long, and a snapshot as old after fifty later transactions.
 fn impatient() -> Checkup {
     Checkup { transaction: Duration::ZERO, transactions: 50, ..Checkup::default() }
 }
@@ -53,7 +53,7 @@ async fn a_standby_and_a_slot_that_hold_rows_are_found() {
     run(&mut there, "select pg_reload_conf()").await;
     let mut reader = PgConnection::connect(&standby.url("app")).await.unwrap();
     run(&mut reader, "begin isolation level repeatable read; select from queue.job").await;
-    // Consume a hundred transaction ids.
+    // Consume a hundred transaction ids, so that the standby's snapshot counts as old.
     let later = "do $$ begin for i in 1..100 loop begin insert into effect (job) values (i); exception when others then null; end; end loop; end $$";
     make(&db.pool, later).await;
     eventually("the standby has reported its position", async || {
@@ -84,7 +84,7 @@ async fn a_locked_table_is_found_with_its_session_and_delays_no_check() {
     let checkup = Checkup { patience: Duration::from_millis(400), ..Checkup::default() };
     let diagnosis = ask(&db.pool, &checkup).await;
     let of = |kind: FindingKind| diagnosis.findings.iter().filter(|finding| finding.kind == kind).collect::<Vec<_>>();
-    assert!(of(FindingKind::TableLocked)[0].says.contains("ready"), "{diagnosis:#?}");
+    assert!(of(FindingKind::TableLocked)[0].message.contains("ready"), "{diagnosis:#?}");
     let unseen: Vec<&str> = of(FindingKind::NotLookedAt).iter().map(|finding| finding.facts["what"].as_str().unwrap()).collect();
     assert!(unseen.contains(&"workers") && unseen.contains(&"unserved jobs"), "{diagnosis:#?}");
     assert!(of(FindingKind::NoWorker).is_empty(), "hidden parts are not reported");
@@ -101,7 +101,7 @@ async fn a_session_that_blocks_writes_to_a_table_is_found() {
     let mut holder = connect(&db).await;
     run(&mut holder, "begin; lock table queue.gather_hint in share mode").await;
     let found = found_by(&db.pool, &Checkup::default(), FindingKind::TableLocked).await;
-    assert!(found[0].says.contains("gather_hint"), "{found:?}");
+    assert!(found[0].message.contains("gather_hint"), "{found:?}");
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::TableLocked).await;
     db.finish().await;
 }

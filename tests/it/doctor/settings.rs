@@ -61,7 +61,8 @@ async fn each_harmful_setting_is_found_and_cured() {
     server.stop().unwrap();
 }
 
-/// A payload that is invalid in the database encoding would stop claims. An output with a character that the encoding lacks would be lost.
+/// Every encoding except UTF8 is rejected. A payload that is invalid in the database encoding would stop claims, and an output with a
+/// character that the encoding lacks would be lost.
 #[tokio::test]
 async fn a_database_of_another_encoding_is_refused_by_all_that_meet_it() {
     let db = TestDb::new().await;
@@ -151,7 +152,7 @@ async fn a_standby_and_an_unreachable_server_are_found() {
     is_gone(&pool, &Checkup::default(), FindingKind::Standby).await;
     standby.stop().unwrap();
     let away = one(&pool, &Checkup::default(), FindingKind::Unreachable).await;
-    assert!(away.says.contains("out of reach"), "{away:#?}");
+    assert!(away.message.contains("out of reach"), "{away:#?}");
     server.stop().unwrap();
 }
 

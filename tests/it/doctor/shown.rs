@@ -34,7 +34,7 @@ async fn the_exit_code_shows_the_severity() {
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     let first = json["findings"].as_array().unwrap().iter().find(|finding| finding["kind"] == "no_worker").unwrap();
     assert_eq!((&first["severity"], &first["can_be_pasted"]), (&"broken".into(), &false.into()));
-    assert!(first["means"].as_str().is_some_and(|means| !means.is_empty()) && json["schema"] == "queue");
+    assert!(first["consequence"].as_str().is_some_and(|text| !text.is_empty()) && json["schema"] == "queue");
 
     let nowhere = cli(&db.url, &["doctor", "--schema", "nowhere"]);
     let output = text(&nowhere.stdout);

@@ -74,7 +74,7 @@ async fn missing_and_planted_days_are_found_and_created() {
       execute format('create table queue.job_%s (id bigint)', to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD'));
     end $$";
     make(&db.pool, plant).await;
-    assert!(one(&db.pool, &Checkup::default(), FindingKind::DayPlanted).await.says.contains("job_2"));
+    assert!(one(&db.pool, &Checkup::default(), FindingKind::DayPlanted).await.message.contains("job_2"));
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::DayPlanted).await;
     is_gone(&db.pool, &Checkup::default(), FindingKind::DaysMissing).await;
 
@@ -111,7 +111,7 @@ async fn invalid_indexes_are_found_and_rebuilt() {
     let db = TestDb::new().await;
     assert!(!found(&db, FindingKind::InvalidIndex).await);
     make(&db.pool, "update pg_index set indisvalid = false where indexrelid = 'queue.scheduled_by_lane'::regclass").await;
-    assert!(one(&db.pool, &Checkup::default(), FindingKind::InvalidIndex).await.says.contains("scheduled_by_lane"));
+    assert!(one(&db.pool, &Checkup::default(), FindingKind::InvalidIndex).await.message.contains("scheduled_by_lane"));
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::InvalidIndex).await;
     // The fix drops an index that a failed concurrent build has left behind.
     make(&db.pool, "create index ready_moved_ccnew on queue.ready (id)").await;

@@ -27,7 +27,7 @@ async fn without_a_worker_the_waiting_jobs_are_named() {
     let db = TestDb::new().await;
     ok(&db).await;
     let checkup = Checkup::default();
-    assert_eq!(one(&db.pool, &checkup, FindingKind::NoWorker).await.says, "no worker is alive");
+    assert_eq!(one(&db.pool, &checkup, FindingKind::NoWorker).await.message, "no worker is alive");
     let unserved = one(&db.pool, &checkup, FindingKind::Unserved).await;
     assert_eq!((&unserved.facts["job_type"], &unserved.facts["jobs"]), (&"do".into(), &1.into()));
     db.run_while(db.worker(), async {
@@ -141,7 +141,7 @@ async fn a_key_that_an_operator_has_stopped_is_found_among_many_that_have_more_j
         }
     }
     few("acme".to_owned()).await.unwrap();
-    // Before this job, the lane contains more jobs of another key than the check scans.
+    // The lane has more jobs of another key in front of the job of `acme` than the check scans.
     let many = "insert into queue.job (id, lane, max_attempts, payload, line)
           select j.id + 100000 + n, j.lane, 3, j.payload, j.line
           from (select j.* from queue.job j where j.line = queue.line_id('key 7') order by j.id limit 1) j, generate_series(1, 1500) n;
@@ -171,7 +171,7 @@ async fn a_failed_check_of_limits_is_reported_and_capacities_are_still_checked()
     let mut lock = db.pool.begin().await.unwrap();
     sqlx::query("lock table queue.bound in access exclusive mode").execute(&mut *lock).await.unwrap();
     let found = ask(&db.pool, &checkup).await.findings;
-    let messages = |kind: FindingKind| found.iter().filter(|one| one.kind == kind).map(|one| one.says.as_str()).collect::<Vec<_>>();
+    let messages = |kind: FindingKind| found.iter().filter(|one| one.kind == kind).map(|one| one.message.as_str()).collect::<Vec<_>>();
     assert_eq!(messages(FindingKind::CapacityFull).len(), 1, "{found:#?}");
     let failed = messages(FindingKind::NotLookedAt);
     assert!(failed.len() == 1 && failed[0].starts_with("limits could not be checked: "), "{failed:?}");

@@ -212,7 +212,7 @@ async fn a_parked_job_is_shown_and_cancelled_and_is_requeued_without_its_signals
         let counts = Queue::new(&db.pool).counts().await.unwrap();
         assert_eq!(counts.iter().filter(|count| count.state == JobState::Parked).map(|count| count.jobs).sum::<i64>(), 1);
         let why = Queue::new(&db.pool).job(job.id()).why().await.unwrap();
-        assert!(why.causes[0].says.starts_with("it waits for the signal `paid` since"), "{:?}", why.causes);
+        assert!(why.causes[0].message.starts_with("it waits for the signal `paid` since"), "{:?}", why.causes);
         assert!(why.causes[0].fix.as_ref().unwrap().contains(&format!("`queue-worker signal {} paid`", job.id())), "{:?}", why.causes);
         let refused = job.set_priority(&db.pool, 7).await;
         assert!(matches!(refused, Err(Error::WrongState { state: JobState::Parked, .. })), "{refused:?}");

@@ -28,7 +28,7 @@ async fn a_reader_is_shown_causes_without_payloads_and_only_visible_sessions() {
             (Some(sees), sees, sees),
             "{user}"
         );
-        assert_eq!(why.causes[1].says.contains("more details not visible to your role"), !sees, "{user}: {}", why.causes[1].says);
+        assert_eq!(why.causes[1].message.contains("more details not visible to your role"), !sees, "{user}: {}", why.causes[1].message);
         assert!(!serde_json::to_string(&why).unwrap().contains("do-not-show"), "{user}");
     }
     for user in ["web", "runner", "mailer", "nobody_else"] {

@@ -21,7 +21,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 use super::{RunningWorker, make, state, worker_over};
 
-/// Opens the stores in the first process, and creates the stores in `names`.
+/// Creates a registry of stores as a first process would, and adds the stores in `names`.
 async fn stores(db: &TestDb, names: &[&str]) -> Stores {
     let stores = another(db);
     stores.migrate().await.unwrap();
@@ -33,7 +33,7 @@ async fn stores(db: &TestDb, names: &[&str]) -> Stores {
     stores
 }
 
-/// Opens the stores again, as a second process would.
+/// Opens the registry of stores again, as a second process would.
 fn another(db: &TestDb) -> Stores {
     Stores::new(&db.pool, Store::new("homes").unwrap()).database("main", &db.pool).unwrap()
 }
@@ -79,7 +79,7 @@ async fn concurrent_callers_see_a_tenant_in_one_store_and_all_its_jobs_go_there(
     }
     let named = StoreJob::new(tenant.member().name(), one).unwrap();
     assert_eq!(first.roster().find(&named.to_string().parse().unwrap()).await.unwrap().id, one);
-    assert!(first.roster().why(&named).await.unwrap().first().says.len() > 5);
+    assert!(first.roster().why(&named).await.unwrap().first().message.len() > 5);
     assert!(matches!(first.roster().find(&StoreJob::new("nowhere", one).unwrap()).await, Err(Error::NoStore { .. })));
     let swept: u64 = first.roster().apply(&filter, Operation::Cancel).await.into_iter().map(|of| of.answer.unwrap().done).sum();
     assert_eq!(swept, 5);
@@ -155,7 +155,8 @@ async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     assert_eq!(state(&one, first.id()).await, Some(JobState::Completed));
     super::until_done(&two, second.id()).await;
     assert!(there.moves().await.unwrap().is_empty());
-    // After the tenant has moved back, an older epoch of the assignment is not valid in the first store either.
+    // After the tenant has moved back, the first store rejects the assignment from before the moves, because the epoch of this assignment
+    // is older.
     there.move_tenant("acme", "one").await.unwrap();
     until_over(&there, "acme").await;
     let mut own = db.pool.begin().await.unwrap();
@@ -191,7 +192,8 @@ async fn a_step_of_a_move_that_is_abandoned_anywhere_leaves_no_open_transaction(
     db.finish().await;
 }
 
-/// Several producer processes run, each with its own cache, and one is killed occasionally. Meanwhile the tenant moves back and forth.
+/// Several producers enqueue, each with its own cache of assignments, and occasionally roll back. Meanwhile the tenant moves back and
+/// forth.
 #[tokio::test]
 #[ignore = "deep"]
 async fn nothing_is_lost_or_left_behind_while_a_tenant_moves_back_and_forth_under_load() {

@@ -12,7 +12,7 @@ async fn each_end_is_shown_with_its_attempts_and_requeued_by_the_command() {
         let job = ok(&db).await;
         completes(&db, job).await;
         let cause = first(&db, job, CauseKind::Completed).await;
-        assert!(cause.says.starts_with("it completed at 2") && cause.fix.is_none(), "{}", cause.says);
+        assert!(cause.message.starts_with("it completed at 2") && cause.fix.is_none(), "{}", cause.message);
         let late = Do { act: Act::FailUntil(3) }.enqueue(&db.pool).await.unwrap().id();
         completes(&db, late).await;
         let cause = first(&db, late, CauseKind::Completed).await;
@@ -22,7 +22,7 @@ async fn each_end_is_shown_with_its_attempts_and_requeued_by_the_command() {
         db.until(dead, JobState::Dead).await;
         let cause = first(&db, dead, CauseKind::Dead).await;
         assert_eq!((fact(&cause, "error"), &cause.facts["failures"][0]["attempt"]), (&"no way\nout".into(), &1.into()));
-        assert!(cause.says.contains("after attempt 1: no way out"), "{}", cause.says);
+        assert!(cause.message.contains("after attempt 1: no way out"), "{}", cause.message);
         assert_eq!(cause.facts["failures"].as_array().unwrap().len(), 1, "its own");
         cure(&db, &cause).await;
         completes(&db, dead).await;
@@ -31,7 +31,7 @@ async fn each_end_is_shown_with_its_attempts_and_requeued_by_the_command() {
     let cancelled = ok(&db).await;
     JobRef::from_id(cancelled).cancel(&db.pool).await.unwrap();
     let cause = first(&db, cancelled, CauseKind::Cancelled).await;
-    assert!(cause.says.contains("before it had started"), "{}", cause.says);
+    assert!(cause.message.contains("before it had started"), "{}", cause.message);
     db.run_while(super::worker(&db), async {
         cure(&db, &cause).await;
         completes(&db, cancelled).await;
@@ -44,7 +44,7 @@ async fn each_end_is_shown_with_its_attempts_and_requeued_by_the_command() {
 async fn a_missing_job_is_shown_with_the_possible_reasons() {
     let db = TestDb::new().await;
     let job = ok(&db).await;
-    let message = async |id: i64| first(&db, JobId(id), CauseKind::NoSuchJob).await.says;
+    let message = async |id: i64| first(&db, JobId(id), CauseKind::NoSuchJob).await.message;
     let hour = 3_600_000_i64 << 20;
     assert!(message(7).await.contains("no store generates such an id"));
     assert!(message(-1).await.contains("no store generates such an id"));

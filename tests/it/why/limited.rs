@@ -40,7 +40,11 @@ async fn a_limit_without_permits_is_shown_with_its_numbers_and_raised_by_the_com
                 (&"queue:default".into(), &1.into(), &1.into())
             );
             assert_eq!(*fact(&cause, "by_operator"), !is_code);
-            assert!(cause.says.contains("1 of 1 are taken") && cause.says.contains("they asked us to") != is_code, "{}", cause.says);
+            assert!(
+                cause.message.contains("1 of 1 are taken") && cause.message.contains("they asked us to") != is_code,
+                "{}",
+                cause.message
+            );
             cure(&db, &cause).await;
             completes(&db, job).await;
             run(&mut connect(&db).await, "delete from queue.bound").await;
@@ -59,10 +63,11 @@ async fn an_exhausted_rate_shows_when_the_next_job_may_begin() {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
         until_known(&db).await;
-        // A job that would start too late after its claim is released and still uses up the rate. The first job then waits, too.
+        // A claimed job whose rate permit expires before the job starts is released, but the permit still counts against the rate. In
+        // that case, the first job waits as well.
         let (first, job) = (ok(&db).await, ok(&db).await);
         let cause = until_first(&db, job, CauseKind::Limited).await;
-        assert!(cause.facts["next_ms"].as_f64().unwrap() > 3_000_000.0 && cause.says.contains("may start in "), "{cause:?}");
+        assert!(cause.facts["next_ms"].as_f64().unwrap() > 3_000_000.0 && cause.message.contains("may start in "), "{cause:?}");
         cure(&db, &cause).await;
         completes(&db, first).await;
         completes(&db, job).await;
@@ -151,7 +156,7 @@ async fn a_session_that_has_a_limit_locked_is_named_and_ended_by_the_statement()
         })
         .await;
         let beside = beside.unwrap();
-        assert!(beside.says.contains("which waits for session") && beside.fix == cause.fix, "{beside:?}");
+        assert!(beside.message.contains("which waits for session") && beside.fix == cause.fix, "{beside:?}");
         cure(&db, &cause).await;
         completes(&db, job).await;
     })

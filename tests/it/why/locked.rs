@@ -30,7 +30,8 @@ async fn a_session_that_has_the_entry_locked_in_any_way_is_named_and_ended_by_th
             "savepoint s; delete from queue.ready",
             "select from queue.ready for update; savepoint s; delete from queue.ready",
         ] {
-            // The job is enqueued and locked in one transaction, so that no claim comes first.
+            // The job is enqueued under a table lock, so that claims wait until the commit. If a claim is still faster than the session
+            // that locks the job, the round is skipped.
             let mut beside = connect(&db).await;
             let mut tx = beside.begin().await.unwrap();
             run(&mut tx, "lock table queue.ready in exclusive mode").await;
@@ -52,7 +53,11 @@ async fn a_session_that_has_the_entry_locked_in_any_way_is_named_and_ended_by_th
                 (&cause.facts["sessions"][0]["application"], &cause.facts["sessions"][0]["visible"]),
                 (&"by hand".into(), &true.into())
             );
-            assert!(cause.says.contains("idle in transaction") && cause.says.contains("in a transaction since 2"), "{}", cause.says);
+            assert!(
+                cause.message.contains("idle in transaction") && cause.message.contains("in a transaction since 2"),
+                "{}",
+                cause.message
+            );
             cure(&db, &cause).await;
             completes(&db, job).await;
         }
@@ -122,9 +127,9 @@ async fn a_prepared_transaction_is_named_and_rolled_back_by_the_statement() {
     assert_eq!(why.causes[1].fix.as_deref(), Some("rollback prepared 'other'"), "{why:#?}");
     let why = Queue::new(&db.pool).job(job).why().await.unwrap();
     assert_eq!(kinds(&why), [CauseKind::NoWorker, CauseKind::Locked], "{why:#?}");
-    assert!(why.causes[1].says.contains("the prepared transaction `it's lost`"), "{}", why.causes[1].says);
+    assert!(why.causes[1].message.contains("the prepared transaction `it's lost`"), "{}", why.causes[1].message);
     let in_sql: String =
-        sqlx::query_scalar("select string_agg(says, '; ') from queue.why($1)").bind(job).fetch_one(&db.pool).await.unwrap();
+        sqlx::query_scalar("select string_agg(message, '; ') from queue.why($1)").bind(job).fetch_one(&db.pool).await.unwrap();
     assert!(in_sql.contains("prepared transaction 'it''s lost'"), "{in_sql}");
     run(&mut holder, why.causes[1].fix.as_deref().unwrap()).await;
     let why = Queue::new(&db.pool).job(job).why().await.unwrap();
@@ -142,7 +147,7 @@ async fn a_session_that_has_a_table_locked_or_waits_for_it_is_named_meanwhile() 
         assert_eq!((&cause.facts["sessions"][0]["pid"], &cause.facts["tables"][0]), (&pid.into(), &table.into()), "{cause:?}");
         cure(&db, &cause).await;
         assert!(holding.ping().await.is_err(), "it was ended");
-        // A session reports its end before its locks are released.
+        // The client receives the termination error before the server releases the session's locks.
         until_first(&db, job, CauseKind::NoWorker).await;
     }
     // A session that is waiting for the table blocks all later sessions. The cause is the session that holds the table.
@@ -170,7 +175,9 @@ async fn an_uncommitted_job_is_reported_with_the_sessions_that_may_have_enqueued
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&mut *tx).await.unwrap().id();
     let cause = first(&db, job, CauseKind::NoSuchJob).await;
     assert_eq!((&cause.facts["sessions"][0]["pid"], cause.facts["sessions"].as_array().unwrap().len()), (&pid.into(), 1), "{cause:?}");
-    assert!(cause.says.contains("had begun before and has enqueued jobs") && cause.fix.as_deref() == Some("commit there, and try again"));
+    assert!(
+        cause.message.contains("had begun before and has enqueued jobs") && cause.fix.as_deref() == Some("commit there, and try again")
+    );
     let later = sqlx::query_scalar("select queue.next_id() + (3000::bigint << 20)").fetch_one(&db.pool).await.unwrap();
     assert!(fact(&first(&db, JobId(later), CauseKind::NoSuchJob).await, "sessions").is_null(), "an id that is yet to come");
     tx.commit().await.unwrap();

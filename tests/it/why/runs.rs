@@ -15,16 +15,16 @@ async fn a_running_job_shows_its_worker_start_time_and_progress() {
     for name in ["claimed_at", "beat_at", "worker", "host", "name"] {
         assert!(fact(&cause, name).is_string(), "{name}: {cause:?}");
     }
-    assert!(cause.says.contains("runs it, or is about to") && cause.fix.is_none(), "nothing was reported: {}", cause.says);
+    assert!(cause.message.contains("runs it, or is about to") && cause.fix.is_none(), "nothing was reported: {}", cause.message);
     sqlx::query("insert into queue.progress (id, attempt, fraction, stage) values ($1, 1, 0.25, 'half of it')")
         .bind(job)
         .execute(&db.pool)
         .await
         .unwrap();
     let cause = first(&db, job, CauseKind::Running).await;
-    assert!(cause.says.contains("runs it; ") && cause.says.contains("25%, `half of it`"), "{}", cause.says);
+    assert!(cause.message.contains("runs it; ") && cause.message.contains("25%, `half of it`"), "{}", cause.message);
     sqlx::query("update queue.progress set attempt = 0").execute(&db.pool).await.unwrap();
-    assert!(first(&db, job, CauseKind::Running).await.says.contains("about to"), "an earlier attempt reported it");
+    assert!(first(&db, job, CauseKind::Running).await.message.contains("about to"), "an earlier attempt reported it");
     go(&db).await;
     completes(&db, job).await;
     db.finish().await;
@@ -39,7 +39,7 @@ async fn a_job_that_is_being_cancelled_is_shown_as_such() {
         db.until(job.id(), JobState::Running).await;
         job.cancel(&db.pool).await.unwrap();
         let cause = first(&db, job.id(), CauseKind::Cancelling).await;
-        assert!(cause.says.contains("is cancelling it"), "{}", cause.says);
+        assert!(cause.message.contains("is cancelling it"), "{}", cause.message);
         go(&db).await;
         db.until(job.id(), JobState::Cancelled).await;
         first(&db, job.id(), CauseKind::Cancelled).await;
@@ -58,7 +58,7 @@ async fn a_silent_worker_is_named_and_another_takes_its_job() {
     db.kill(worker).await;
     let cause = until_first(&db, job, CauseKind::SilentWorker).await;
     assert_eq!((fact(&cause, "pid"), fact(&cause, "workers")), (&pid.into(), &0.into()));
-    assert!(cause.says.contains("no worker is alive to recover it") && cause.fix.unwrap().contains("queue-worker run"));
+    assert!(cause.message.contains("no worker is alive to recover it") && cause.fix.unwrap().contains("queue-worker run"));
     go(&db).await;
     db.run_while(super::worker(&db), completes(&db, job)).await;
     let cause = first(&db, job, CauseKind::Completed).await;
@@ -80,7 +80,7 @@ async fn a_locked_lease_names_the_session_and_continues_without_it() {
     db.kill(worker).await;
     eventually("its worker is silent", async || ask(&db, job).await.first().facts.get("silent") == Some(&true.into())).await;
     let cause = first(&db, job, CauseKind::LeaseLocked).await;
-    assert!(cause.says.contains("cannot be recovered"), "{}", cause.says);
+    assert!(cause.message.contains("cannot be recovered"), "{}", cause.message);
     go(&db).await;
     db.run_while(super::worker(&db), async {
         cure(&db, &cause).await;

@@ -25,7 +25,7 @@ async fn without_a_worker_the_last_one_is_named() {
     let job = ok(&db).await;
     let cause = until_first(&db, job, CauseKind::NoWorker).await;
     assert_eq!(cause.facts["last"]["pid"], pid, "{cause:?}");
-    assert!(cause.says.contains("which served it, is silent since"), "{}", cause.says);
+    assert!(cause.message.contains("which served it, is silent since"), "{}", cause.message);
     db.run_while(super::worker(&db), completes(&db, job)).await;
     db.finish().await;
 }
@@ -38,7 +38,7 @@ async fn a_queue_without_a_worker_is_served_by_the_shown_command() {
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).queue("lonely-1").await.unwrap().id();
     let cause = first(&db, job, CauseKind::Unserved).await;
     assert_eq!((fact(&cause, "workers"), fact(&cause, "of_queue"), fact(&cause, "of_type")), (&1.into(), &0.into(), &1.into()));
-    assert!(cause.says.starts_with("the only live worker does not serve the queue lonely-1"), "{}", cause.says);
+    assert!(cause.message.starts_with("the only live worker does not serve the queue lonely-1"), "{}", cause.message);
     let fix = cause.fix.unwrap();
     let arguments: Vec<&str> = fix.split('`').nth(1).unwrap().split(' ').skip(1).collect();
     let served = WorkerProcess::start_with(CLI, &db.url, &arguments, &[]);
@@ -58,13 +58,13 @@ async fn an_unknown_type_or_version_is_named_with_the_known_ones() {
         let cause = first(&db, strange, CauseKind::Unserved).await;
         assert_eq!((fact(&cause, "of_queue"), fact(&cause, "of_type")), (&1.into(), &0.into()));
         assert!(
-            cause.says.contains("does not know the type nobody_knows") && cause.facts["versions"].as_array().unwrap().is_empty(),
+            cause.message.contains("does not know the type nobody_knows") && cause.facts["versions"].as_array().unwrap().is_empty(),
             "{cause:?}"
         );
         let newer = enqueue("select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', '{\"version\": 2}')").await;
         let cause = first(&db, newer, CauseKind::Unserved).await;
         assert_eq!(cause.facts["versions"], serde_json::json!([1]), "{cause:?}");
-        assert!(cause.fix.unwrap().contains("version 2 of the type do"), "{}", cause.says);
+        assert!(cause.fix.unwrap().contains("version 2 of the type do"), "{}", cause.message);
     })
     .await;
     db.finish().await;
@@ -83,7 +83,7 @@ async fn a_worker_that_is_shutting_down_serves_nothing() {
     let job = ok(&db).await;
     let cause = until_first(&db, job, CauseKind::Unserved).await;
     assert_eq!(*fact(&cause, "draining"), 1);
-    assert!(cause.says.contains("shutting down"), "{}", cause.says);
+    assert!(cause.message.contains("shutting down"), "{}", cause.message);
     super::go(&db).await;
     completes(&db, running).await;
     db.run_while(super::worker(&db), completes(&db, job)).await;
@@ -100,7 +100,7 @@ async fn a_worker_of_another_type_and_one_of_another_queue_do_not_serve_a_job_to
             eventually("both live", async || db.count("select count(*) from queue.worker").await == 2).await;
             let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).queue("split").await.unwrap().id();
             let cause = first(&db, job, CauseKind::Unserved).await;
-            assert!(cause.says.contains("serves both the queue split and the type do"), "{}", cause.says);
+            assert!(cause.message.contains("serves both the queue split and the type do"), "{}", cause.message);
         }))
         .await;
     })

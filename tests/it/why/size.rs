@@ -53,7 +53,7 @@ async fn an_answer_takes_less_than_a_tenth_of_a_second_in_a_large_store() {
             "{which}: {:.1} ms in the middle, {:.1} at most; {:?}",
             took[3],
             took[6],
-            Queue::new(&db.pool).job(job).why().await.unwrap().first().says
+            Queue::new(&db.pool).job(job).why().await.unwrap().first().message
         );
         slowest = slowest.max(took[3]);
     }

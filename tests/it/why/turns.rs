@@ -31,7 +31,7 @@ async fn jobs_queued_before_it_are_counted_and_those_of_higher_priority_first() 
         let ready = db.count(&format!("select count(*) from queue.ready where id < {job}")).await;
         assert_eq!((fact(&cause, "ahead"), fact(&cause, "partial")), (&ready.into(), &false.into()), "{cause:?}");
         assert!(cause.facts["per_s"].as_f64().unwrap() > 0.0 && cause.facts["held"].as_i64().unwrap() > 0, "{cause:?}");
-        assert!(cause.says.contains("complete per second, so it starts in about"), "{}", cause.says);
+        assert!(cause.message.contains("complete per second, so it starts in about"), "{}", cause.message);
         let higher = of_priority(&db, 150).await;
         of_priority(&db, 50).await;
         eventually("it is not claimed", async || db.count(&format!("select count(*) from queue.ready where id = {higher}")).await == 1)
@@ -40,7 +40,7 @@ async fn jobs_queued_before_it_are_counted_and_those_of_higher_priority_first() 
         assert_eq!(*fact(&cause, "higher"), 1, "{cause:?}");
         assert_eq!(kinds(&ask(&db, job).await), [CauseKind::Starved, CauseKind::Behind]);
         assert_eq!(kinds(&ask(&db, higher).await), [CauseKind::Nothing], "the first of the highest priority");
-        // With priority 200, the job starts before the other job.
+        // With priority 200, the job starts before the job with priority 150.
         let fix = cause.fix.as_deref().unwrap().replace("--to 101", "--to 200");
         assert!(super::shell(&db, fix.split('`').nth(1).unwrap()).status.success());
         assert!(!kinds(&ask(&db, job).await).contains(&CauseKind::Starved), "it goes first");
@@ -120,7 +120,7 @@ async fn for_a_fair_key_the_jobs_of_its_line_are_counted() {
         let cause = first(&db, job, CauseKind::Behind).await;
         let before = format!("select count(*) from queue.ready where line = queue.line_id('b') and id < {job}");
         assert_eq!((fact(&cause, "ahead"), fact(&cause, "in_line")), (&db.count(&before).await.into(), &true.into()), "{cause:?}");
-        assert!(cause.says.contains("of its fairness key are queued before it"), "{}", cause.says);
+        assert!(cause.message.contains("of its fairness key are queued before it"), "{}", cause.message);
         go(&db).await;
         completes(&db, job).await;
     })
@@ -162,16 +162,16 @@ async fn without_a_cause_it_reports_that_and_after_a_while_that_this_is_unusual(
     let job = ok(&db).await;
     let cause = first(&db, job, CauseKind::Nothing).await;
     assert_eq!(*fact(&cause, "servers"), 1);
-    assert!(cause.says.contains("should claim it within about a second") && cause.fix.is_none(), "{}", cause.says);
+    assert!(cause.message.contains("should claim it within about a second") && cause.fix.is_none(), "{}", cause.message);
     let mut other = connect(&db).await;
     let older = "with r as (delete from queue.ready returning *)
         insert into queue.ready select lane, seq - (20000::bigint << 20), id, attempts from r";
     run(&mut other, older).await;
-    assert!(first(&db, job, CauseKind::Nothing).await.says.contains("see the logs of its workers"));
+    assert!(first(&db, job, CauseKind::Nothing).await.message.contains("see the logs of its workers"));
     // An old snapshot is reported as an additional cause, although it prevents no job from running.
     run(&mut other, "begin isolation level repeatable read; select").await;
     let causes: Vec<(String, String)> =
-        sqlx::query_as(sqlx::AssertSqlSafe(format!("select kind, says from queue.why({job}, span => '0 s')")))
+        sqlx::query_as(sqlx::AssertSqlSafe(format!("select kind, message from queue.why({job}, span => '0 s')")))
             .fetch_all(&db.pool)
             .await
             .unwrap();
@@ -202,7 +202,7 @@ async fn a_quarantined_job_is_tried_separately_and_shown_as_such() {
         };
         let cause = first(&db, job, CauseKind::Suspect).await;
         assert_eq!((fact(&cause, "crashes"), fact(&cause, "alone")), (&2.into(), &true.into()));
-        assert!(cause.says.contains("alone, once a process is idle"), "{}", cause.says);
+        assert!(cause.message.contains("alone, once a process is idle"), "{}", cause.message);
         go(&db).await;
         completes(&db, running).await;
         completes(&db, job).await;

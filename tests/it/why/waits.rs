@@ -28,7 +28,7 @@ async fn a_pause_is_shown_with_its_operator_and_reason_and_resumed_by_the_comman
             let cause = first(&db, job, CauseKind::Paused).await;
             let of = |name: &str| cause.facts.get(name).and_then(|value| value.as_str()).map(str::to_owned);
             assert_eq!((of("queue"), of("job_type"), of("reason").as_deref()), (queue, job_type, Some("it's over")));
-            assert!(cause.says.contains(" since 2") && fact(&cause, "by").is_string(), "{}", cause.says);
+            assert!(cause.message.contains(" since 2") && fact(&cause, "by").is_string(), "{}", cause.message);
             cure(&db, &cause).await;
             completes(&db, job).await;
         }
@@ -56,7 +56,7 @@ async fn a_scheduled_job_is_shown_with_its_last_error_and_hurried_by_the_command
             db.until(job, JobState::Scheduled).await;
             let cause = first(&db, job, CauseKind::Scheduled).await;
             assert_eq!(*fact(&cause, "attempts"), attempts, "{cause:?}");
-            assert!(cause.says.contains(expected), "{}", cause.says);
+            assert!(cause.message.contains(expected), "{}", cause.message);
             cure(&db, &cause).await;
             completes(&db, job).await;
         }
@@ -99,7 +99,7 @@ async fn the_fix_is_none_for_a_sleep_and_a_deployment_or_discard_for_a_payload_t
         ] {
             db.until(job, state).await;
             if job == unfit {
-                // Neither the timeout of a wait nor a sleep that ended before is the reason for the delay.
+                // Adds the timeout of a wait and an earlier sleep to the journal. Neither is the reason for the delay.
                 let journal = "insert into queue.step (id, at, ran_ms, attempt, name, until)
                     select s.id, now(), 0, 1, v.name, s.run_at - v.before from queue.scheduled s,
                         (values ('paid (timeout)', interval '0'), ('nap', interval '1 minute')) v (name, before)
@@ -109,11 +109,11 @@ async fn the_fix_is_none_for_a_sleep_and_a_deployment_or_discard_for_a_payload_t
             let cause = until_first(&db, job, kind).await;
             assert_eq!(cause.fix, expected.map(|text| text.replace("ID", &job.to_string())), "{cause:?}");
             assert_eq!(cause.facts.get("sleep").and_then(|name| name.as_str()), (job == sleeper).then_some("cool down"), "{cause:?}");
-            assert_eq!(cause.says.starts_with("it sleeps until 2"), job == sleeper, "{}", cause.says);
-            let in_sql: String = sqlx::query_scalar("select says from queue.why($1)").bind(job).fetch_one(&db.pool).await.unwrap();
+            assert_eq!(cause.message.starts_with("it sleeps until 2"), job == sleeper, "{}", cause.message);
+            let in_sql: String = sqlx::query_scalar("select message from queue.why($1)").bind(job).fetch_one(&db.pool).await.unwrap();
             assert_eq!(in_sql.starts_with("it sleeps until 2"), job == sleeper, "{in_sql}");
         }
-        // An operator runs the job now: it sleeps on.
+        // An operator runs the job now. The job then continues its sleep.
         Queue::new(&db.pool).job(sleeper).run_now().await.unwrap();
         db.until(sleeper, JobState::Scheduled).await;
         let first = until_first(&db, sleeper, CauseKind::Scheduled).await;
@@ -151,12 +151,12 @@ async fn a_job_behind_the_head_of_its_key_shows_the_heads_state() {
             (fact(&cause, "head"), fact(&cause, "head_state"), fact(&cause, "between")),
             (&head.to_string().into(), &"dead".into(), &1.into())
         );
-        assert!(cause.says.contains("not today") && cause.says.contains("requeued or discarded"), "{}", cause.says);
+        assert!(cause.message.contains("not today") && cause.message.contains("requeued or discarded"), "{}", cause.message);
         cure(&db, &cause).await;
         db.until(head, JobState::Running).await;
         let cause = first(&db, job, CauseKind::Blocked).await;
         assert_eq!((fact(&cause, "head_state"), fact(&cause, "head_attempts")), (&"running".into(), &1.into()), "{cause:?}");
-        assert!(cause.says.contains("runs on worker"), "{}", cause.says);
+        assert!(cause.message.contains("runs on worker"), "{}", cause.message);
         go(&db).await;
         for job in [between, job] {
             completes(&db, job).await;
@@ -192,7 +192,7 @@ async fn a_passed_expiry_is_shown_and_a_job_that_has_begun_is_not_late() {
     db.run_while(super::worker(&db), async {
         db.until(late, JobState::Expired).await;
         let cause = first(&db, late, CauseKind::Expired).await;
-        assert!(cause.says.contains("no attempt started in time"), "{}", cause.says);
+        assert!(cause.message.contains("no attempt started in time"), "{}", cause.message);
         let retried = Do { act: Act::RetryIn(3_600_000) }.enqueue(&db.pool).expires_in(Duration::from_secs(5)).await.unwrap().id();
         db.until(retried, JobState::Scheduled).await;
         sqlx::query("update queue.job set system = queue.with_expiry(system, now() - interval '1 s') where id = $1")

@@ -77,7 +77,7 @@ impl Check {
         }
     }
 
-    /// Returns whether the check reads the store's tables. Other checks read only the server's catalogs and settings.
+    /// Returns whether the check requires a usable store. The other checks run even if the store is missing or cannot be used.
     pub(super) fn needs_store(self) -> bool {
         !matches!(self, Self::Settings | Self::Migrations | Self::Sessions)
     }
@@ -87,7 +87,7 @@ impl Check {
 #[derive(FromRow)]
 struct FindingRow {
     kind: String,
-    says: String,
+    message: String,
     fix: Option<String>,
     facts: Json<Map<String, Value>>,
 }
@@ -151,7 +151,7 @@ const MAX_AUDIT_ENTRIES: i32 = 11_000;
 
 fn to_finding(row: FindingRow) -> Option<Finding> {
     let kind = row.kind.parse().ok()?;
-    Some(Finding::new(kind, row.says, row.fix, row.facts.0))
+    Some(Finding::new(kind, row.message, row.fix, row.facts.0))
 }
 
 async fn check_migrations(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>, Error> {
@@ -236,8 +236,8 @@ pub(super) fn check_version(number: i32, name: &str) -> Option<Finding> {
     (number < MIN_SERVER_VERSION).then(|| build_finding(FindingKind::ServerVersion, message(), None, json!({ "version": number })))
 }
 
-/// Returns a finding if the clocks of this machine and of the server differ too much. The server read its clock between `sent_at` and
-/// `received_at`.
+/// Returns a finding if the clocks of this machine and of the server differ by more than [`Checkup::clock`]. The server read its clock
+/// between `sent_at` and `received_at`.
 pub(super) fn check_clocks(
     sent_at: DateTime<Utc>,
     server: DateTime<Utc>,
@@ -267,7 +267,7 @@ mod tests {
     fn clock_difference_excludes_the_round_trip() {
         let checkup = Checkup { clock: Duration::from_secs(1), ..Checkup::default() };
         let at = |ms: i64| DateTime::from_timestamp_millis(1_000_000 + ms).unwrap();
-        let of = |sent_at, server, received_at| check_clocks(at(sent_at), at(server), at(received_at), &checkup).map(|found| found.says);
+        let of = |sent_at, server, received_at| check_clocks(at(sent_at), at(server), at(received_at), &checkup).map(|found| found.message);
         assert_eq!(of(0, 700, 600), None, "small differences are ignored");
         assert_eq!(of(0, 3000, 5000), None, "the server may have read its clock at any time in between");
         assert_eq!(of(0, 3000, 500), Some("the clock of this machine is 2500 ms behind the server's".to_owned()));

@@ -28,7 +28,7 @@ pub struct Checkup {
     pub oldest: u32,
     /// Maximum used fraction of a sequence's range. Default: 0.8.
     pub sequence: f64,
-    /// Minimum number of free sessions. Default: 10.
+    /// Minimum number of unused connections within the limits of the server, the database and the login. Default: 10.
     pub sessions: u32,
     /// Minimum value of the login's statement timeout and lock timeout. Default: 5 s.
     pub timeout: Duration,
@@ -38,7 +38,7 @@ pub struct Checkup {
     pub days_ahead: u16,
     /// Maximum number of day partitions in the history. Default: 60.
     pub days: u16,
-    /// Number of the newest dead letters that are checked for blocking an ordering key. Default: 1000.
+    /// Maximum number of dead letters that are checked for blocking an ordering key, newest first. Default: 1000.
     pub dead_letters: u16,
     /// Maximum waiting time of the first ready job under a limit without a free permit. Default: 10 minutes.
     pub waited: Duration,

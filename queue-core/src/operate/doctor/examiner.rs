@@ -1,4 +1,5 @@
-//! Runs the checks in sequence on a separate connection. Each check runs in a read-only transaction with a timeout.
+//! Examiner, which runs the checks of the doctor in sequence on a connection outside the pool. Each check runs in a read-only
+//! transaction with a timeout.
 
 use std::time::Duration;
 
@@ -95,7 +96,7 @@ impl<'a> Examiner<'a> {
     async fn run(&mut self, check: Check) {
         let result = match self.connection.take() {
             Some(connection) => Ok(connection),
-            // The previous check broke the connection.
+            // The previous check left no usable connection.
             None => connect(&self.options).await,
         };
         let mut connection = match result {

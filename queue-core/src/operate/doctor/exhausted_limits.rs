@@ -1,4 +1,4 @@
-//! Check for limits that have no free permit while their ready jobs wait too long.
+//! Finds limits that have no free permit and whose first ready job has waited longer than `Checkup::waited`.
 
 use serde::Serialize;
 use serde_json::json;
@@ -18,14 +18,14 @@ const MAX_FINDINGS: i32 = 20;
 #[derive(FromRow, Serialize)]
 struct ExhaustedLimit {
     name: String,
-    /// Hash of the key, which is the number of its fair queue; `None` if the limit is not keyed.
+    /// Hash of the key, which is also the id of the key's fair queue; `None` if the limit is not keyed.
     line: Option<i64>,
     /// Text of the key, if the key has individual settings.
     key: Option<String>,
     used: i64,
     concurrency: i32,
     waiting: i64,
-    /// Whether `waiting` may be too low.
+    /// Whether more jobs are waiting than were counted.
     partial: bool,
     /// Waiting time of the first waiting job, in milliseconds.
     first_ms: f64,

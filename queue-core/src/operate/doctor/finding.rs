@@ -17,7 +17,7 @@ use crate::schema::Store;
 ///
 /// let diagnosis = Queue::new(pool).doctor(&Checkup::default()).await;
 /// if diagnosis.worst() == Some(Severity::Broken) {
-///     println!("schema {}: {}", diagnosis.schema, diagnosis.findings[0].says);
+///     println!("schema {}: {}", diagnosis.schema, diagnosis.findings[0].message);
 /// }
 /// # }
 /// ```
@@ -45,7 +45,7 @@ pub struct Diagnosis {
 ///
 /// let diagnosis = Diagnosis::unreachable(Store::default(), "connection refused");
 /// for finding in &diagnosis.findings {
-///     println!("{}: {}; {}", finding.severity, finding.says, finding.fix);
+///     println!("{}: {}; {}", finding.severity, finding.message, finding.fix);
 /// }
 /// assert_eq!(diagnosis.findings[0].kind, FindingKind::Unreachable);
 /// ```
@@ -57,22 +57,22 @@ pub struct Finding {
     /// Severity of the problem, determined by its kind.
     pub severity: Severity,
     /// One-line description of the problem. May quote untrusted text, such as names and errors, which must be escaped for display.
-    pub says: String,
+    pub message: String,
     /// Consequence of the problem.
-    pub means: &'static str,
+    pub consequence: &'static str,
     /// Fix for the problem: a command, an SQL statement, or advice.
     pub fix: String,
     /// Whether `fix` is a command or an SQL statement that can be pasted unchanged.
     pub can_be_pasted: bool,
-    /// Values on which the description is based, by name, as listed in `docs/DOCTOR.md`. Job ids are strings.
+    /// Values on which the description is based, keyed by name. The names are stable. Job ids are strings.
     pub facts: Map<String, Value>,
 }
 
 impl Finding {
     /// Creates a finding. If `fix` is `None`, the advice for the kind becomes the fix.
     pub(super) fn new(kind: FindingKind, message: String, fix: Option<String>, facts: Map<String, Value>) -> Self {
-        let (severity, means, can_be_pasted) = (kind.severity(), kind.means(), fix.is_some());
-        Self { kind, severity, says: message, means, fix: fix.unwrap_or_else(|| kind.advice().to_owned()), can_be_pasted, facts }
+        let (severity, consequence, can_be_pasted) = (kind.severity(), kind.consequence(), fix.is_some());
+        Self { kind, severity, message, consequence, fix: fix.unwrap_or_else(|| kind.advice().to_owned()), can_be_pasted, facts }
     }
 }
 

@@ -55,7 +55,7 @@ impl FromStr for FindingKind {
 }
 
 macro_rules! kinds {
-    ($($severity:ident $name:ident: $doc:literal, $means:literal, $advice:literal;)*) => {
+    ($($severity:ident $name:ident: $doc:literal, $consequence:literal, $advice:literal;)*) => {
         /// Kind of a finding. Written in snake case in JSON and SQL, such as `no_worker`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
@@ -76,9 +76,9 @@ macro_rules! kinds {
             }
 
             /// Returns the consequence for findings of this kind.
-            pub fn means(self) -> &'static str {
+            pub fn consequence(self) -> &'static str {
                 match self {
-                    $(Self::$name => $means,)*
+                    $(Self::$name => $consequence,)*
                 }
             }
 

@@ -28,7 +28,7 @@ use crate::{
 /// Poll interval while waiting for a move.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Runs `stores where`, which shows the placement recorded in the home database. Does not place the tenant.
+/// Runs `stores where`, which shows the store of a tenant as recorded in the home database. Does not place a tenant that has no store.
 pub(super) async fn find(settings: &Settings, key: &str, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_reading(settings, StoreScope::Home).await?;
     let place = query_home(settings, opened.stores.look_up(key)).await?.ok_or_else(|| not_placed(key))?;
@@ -148,7 +148,8 @@ pub(super) async fn move_tenant(settings: &Settings, (key, to): (&str, &str), is
     })
 }
 
-/// Advances a move by one step and returns its new state. After a lock timeout, returns the state `before`, so that the step is retried.
+/// Advances a move by one step and returns its new state. After a lock timeout, returns the state `before`, so that a later call retries
+/// the step.
 async fn advance(opened: &StoreSession, (key, from): (&str, &str), before: MoveState) -> Result<MoveState, Problem> {
     let passes = |error: &Error| match error {
         Error::Database(error) => error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03"),

@@ -94,7 +94,7 @@ pub(super) struct JobPageData {
     now: DateTime<Utc>,
 }
 
-/// Labelled attribute of the job. The value is text, a link or a time.
+/// Labeled attribute of the job. The value is text, a link or a time.
 struct Fact {
     name: &'static str,
     value: String,
@@ -115,7 +115,7 @@ struct CauseRow {
 
 impl CauseRow {
     fn new(cause: &Cause) -> Self {
-        Self { text: display::line(&cause.says), fix: cause.fix.as_deref().map(display::line) }
+        Self { text: display::line(&cause.message), fix: cause.fix.as_deref().map(display::line) }
     }
 }
 
@@ -124,7 +124,7 @@ struct StepRow {
     name: String,
     attempt: i16,
     at: Moment,
-    /// Run time of the step. Not shown for a step that waits.
+    /// Run time of the step. Shown only if `until` is `None`.
     ran: String,
     until: Option<Moment>,
     /// Label of the time in `until`.
@@ -275,7 +275,8 @@ async fn load_details(app: &App, job: &JobRecord) -> HandlerResult<JobDetails> {
         gathers: Queue::on(&mut session).store(app.store).job(id).gathers().await?,
         signals: Queue::on(&mut session).store(app.store).job(id).signals().await?,
         logs: load_logs(&mut session, app, id, &job.job_type).await?,
-        // The flow is loaded last, because it may have many nodes.
+        // A flow may have many nodes, so it is loaded last. One node more than the graph shows is loaded, so that the page can report an
+        // incomplete graph.
         flow: if is_node(job) { Queue::on(&mut session).store(app.store).job(id).first_nodes(MAX_NODES + 1).await? } else { Vec::new() },
     })
 }

@@ -1,4 +1,4 @@
-//! Tests the properties of a parent and its leaves, for spawned and for mapped jobs.
+//! Tests properties of a parent and its leaves that are the same for leaves spawned one by one and for mapped leaves.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tests::{eventually, within};
 
 use super::{super::db, Act, FamilyReport, Leaf, Parent, all_is_counted, family, gather, given, leaves, parents};
 
-/// Query for the number of leaves whose end was reported to the parent or counted.
+/// Query for the number of spawned leaves whose end was reported to the parent, plus the number of mapped leaves whose end was counted.
 const TOLD: &str = "select (select count(*) from queue.child where state is not null)
     + (select coalesce(sum(completed + dead + cancelled), 0)::bigint from queue.gather)";
 
@@ -34,12 +34,12 @@ async fn a_parent_holds_nothing_until_all_have_finished_and_reads_outcomes_in_or
             if by_map {
                 let why = format!("select count(*) from queue.why({}) w where w::text like '%0 of 5 of%leaf%have finished%'", parent.id());
                 assert_eq!(db.count(&why).await, 1);
-                let message: String = db.one(&format!("select says from queue.why({})", parent.id())).await;
+                let message: String = db.one(&format!("select message from queue.why({})", parent.id())).await;
                 assert_eq!(message, "it waits for the jobs of its map \"leaf\"");
             }
             let hangs = family(&db).await[2];
             db.run_while(leaves(&db, "leaves"), async {
-                // A job that is cancelled between its claim and its handler never runs.
+                // Wait for the handler, because a job that is cancelled between its claim and its handler never runs.
                 let has_begun = format!("select count(*) from done_by where job = {} and what = 'leaf'", hangs.id());
                 eventually("its handler runs", async || db.count(&has_begun).await == 1).await;
                 hangs.cancel(&db.pool).await.unwrap();

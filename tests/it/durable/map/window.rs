@@ -26,10 +26,10 @@ async fn at_most_the_window_is_ready_or_running_and_jobs_run_in_order() {
             db.until(parent.id(), JobState::Parked).await;
             let all = parts(&db).await;
             assert_eq!((db.count(AT_ONCE).await, all.len()), (4, 63));
-            let message: String = sqlx::query_scalar("select says from queue.why($1)").bind(all[10]).fetch_one(&db.pool).await.unwrap();
+            let message: String = sqlx::query_scalar("select message from queue.why($1)").bind(all[10]).fetch_one(&db.pool).await.unwrap();
             assert_eq!(message, "it waits for its turn in the map of a durable job");
             db.run_while(leaves(&db, "leaves"), async {
-                // Three jobs never end, so the other jobs run one at a time.
+                // The three hanging jobs occupy three of the four slots, so the other jobs run one at a time.
                 within(std::time::Duration::from_mins(2), "the others have finished", async || {
                     assert!(db.count(AT_ONCE).await <= 4);
                     gather(&db, parent.id()).await.completed == 60
@@ -91,7 +91,7 @@ async fn jobs_cancelled_while_they_wait_count_and_free_no_slot() {
                 JobHandle::<Leaf>::from_id(all[waiting]).cancel(&mut open).await.unwrap();
             }
             JobHandle::<Leaf>::from_id(all[0]).cancel(&db.pool).await.unwrap();
-            // The free slot belongs to the third job, but the open transaction has locked that job.
+            // The free slot would go to the third job, but the open transaction has locked that job to cancel it.
             eventually("the one that might run is counted", async || gather(&db, parent.id()).await.cancelled == 1).await;
             assert_eq!(db.count(AT_ONCE).await, 1);
             open.commit().await.unwrap();

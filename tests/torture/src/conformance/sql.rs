@@ -306,7 +306,7 @@ async fn reports(world: &World) -> Result<()> {
     let history = "select queue.quantile(run, 0.99) from queue.history()";
     world.until("workers have written their counters", async || Ok(rows(world, history, &[]).await? > 0)).await?;
     let id = idle(world).await?;
-    ensure!(rows(world, "select kind, says from queue.why($1::bigint)", &[&id]).await? > 0);
+    ensure!(rows(world, "select kind, message from queue.why($1::bigint)", &[&id]).await? > 0);
     ensure!(rows(world, "select * from queue.logs($1::bigint)", &[&id]).await? == 0);
     Ok(())
 }
