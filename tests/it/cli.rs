@@ -1,4 +1,4 @@
-//! Tests the command line in separate processes: output, exit codes, and the absence of passwords and control characters.
+//! Tests the command line in separate processes: exit codes, and output, which contains neither passwords nor control characters.
 
 use std::{
     io::Read as _,
@@ -11,6 +11,7 @@ use serde_json::Value;
 use tests::{Act, Do, TestDb, eventually};
 
 mod confirmations;
+mod conformance;
 mod control;
 mod enqueue;
 mod flow;
@@ -76,7 +77,6 @@ async fn every_command_prints_one_json_document_on_request() {
     let jobs = [enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Terminal("no way".into())).await];
     db.run_until_idle(db.worker()).await;
     let (waiting, dead) = (enqueue(&db, Act::Panic).await.to_string(), jobs[1].to_string());
-
     assert_eq!(json(&db, &["migrate"])["applied"], serde_json::json!([]));
     assert_eq!(json(&db, &["migrate", "status"])["migrations"][0]["version"], 1);
     assert!(json(&db, &["migrate", "print"])["sql"].as_str().unwrap().contains("create table queue.job"));
@@ -285,7 +285,7 @@ fn f27_a_worker_without_job_types_names_the_fix_and_starts_no_database() {
     assert_eq!((listed.status.code(), text(&listed.stdout).trim()), (Some(0), "[]"));
 }
 
-/// Running worker process, killed when dropped.
+/// Running CLI process, killed when dropped.
 struct RunningCommand(Child);
 
 impl RunningCommand {
@@ -384,7 +384,7 @@ async fn a_second_signal_ends_a_worker_immediately() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Block(600_000)).await;
     let mut worker = RunningCommand::start(command(CLI, &["run", "--lease-ttl", "1m"]).env("DATABASE_URL", &db.url).stderr(Stdio::null()));
-    // A leased job whose handler has not started is released, and the worker then ends by itself.
+    // Wait until the handler has started. Otherwise the first signal would release the job, and the worker would end by itself.
     eventually("its handler has started", async || db.count(&format!("select count(*) from effect where job = {job}")).await > 0).await;
     // Two signals that arrive before the process handles them count as one, so signals are sent until the process has ended.
     let mut code = None;

@@ -20,7 +20,7 @@ use std::{
 };
 
 /// Crates of the workspace. Some are in the folder of another crate.
-const MEMBERS: [&str; 12] = [
+const MEMBERS: [&str; 13] = [
     "queue-core",
     "queue-core/cron",
     "queue-macros",
@@ -32,6 +32,7 @@ const MEMBERS: [&str; 12] = [
     "examples/shop/worker",
     "tests",
     "tests/bench",
+    "tests/conformance",
     "tests/torture",
 ];
 
@@ -50,7 +51,8 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the path and the text of every file with the extension below the folder. Paths are relative to the workspace root.
+/// Returns the path and the text of every file with the given extension in `folder` and its subfolders. Paths are relative to the
+/// workspace root.
 fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
     let walk = walkdir::WalkDir::new(root().join(folder)).sort_by_file_name();
     let walk = walk.into_iter().filter_entry(|entry| entry.file_name() != "target");

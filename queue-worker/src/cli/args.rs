@@ -9,6 +9,7 @@ use queue_core::JobId;
 use super::dashboard_settings::DashboardSettings;
 use super::{
     act_args::ActCommand,
+    conformance::{self, ConformanceArgs},
     cron::CronCommand,
     doctor::DoctorArgs,
     enqueue::{self, EnqueueArgs},
@@ -228,6 +229,9 @@ It only reads. A check that is blocked, slow or not permitted is reported and do
 
 Exit codes: 0 nothing is broken, 1 with --strict if there are warnings, 2 something is broken (or wrong usage)")]
     Doctor(DoctorArgs),
+    /// Run every public operation against the server, and report which operations work there
+    #[command(after_long_help = conformance::MANUAL)]
+    Conformance(ConformanceArgs),
     #[command(flatten)]
     Act(ActCommand<JobId>),
     /// Manage many stores: list stores, place and move tenants, run commands on all stores

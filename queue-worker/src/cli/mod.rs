@@ -30,6 +30,7 @@ mod signal;
 mod json_arg;
 mod tail;
 mod why;
+mod conformance;
 mod doctor;
 mod try_one;
 #[cfg(feature = "top")]
@@ -228,7 +229,7 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Problem::failed)?;
     let result = runtime.block_on(run_command(command, &settings, prepare));
-    // Does not wait for handlers. The grace period of a handler that never yields has already ended.
+    // Does not wait for handlers that never yield. Their grace period has already ended.
     runtime.shutdown_background();
     result
 }
@@ -267,6 +268,7 @@ async fn run_command(
         Command::Why { id, output } => return why::why(settings, id, output.json).await,
         Command::Try(args) => return try_one::try_one(settings, &args, prepare).await,
         Command::Doctor(args) => return doctor::doctor(settings, &args).await,
+        Command::Conformance(args) => return conformance::conformance(settings, args),
         #[cfg(feature = "top")]
         Command::Top => return top::top(settings).await,
         Command::Act(command) => return act::act(settings, command).await,

@@ -49,9 +49,9 @@ async fn verify(settings: &Settings, database: Database) -> Result<(Database, St
     Ok((database, store))
 }
 
-/// Rejects contradictory or missing addresses. A development build defaults to an embedded database. A release build needs an explicit
-/// choice, because a deployment with a missing variable would otherwise use a private database.
-fn check_addresses(settings: &Settings, is_release: bool) -> Result<(), Problem> {
+/// Rejects contradictory or missing addresses. A development build defaults to an embedded database. A release build requires an explicit
+/// choice. Otherwise, a deployment with a missing variable would start on an embedded database of its own.
+pub(super) fn check_addresses(settings: &Settings, is_release: bool) -> Result<(), Problem> {
     let beside = [&settings.direct_url, &settings.read_url].into_iter().any(Option::is_some);
     match (&settings.database_url, settings.embedded) {
         (None, _) if beside => {

@@ -1,6 +1,6 @@
 //! Stress tests of the statements and the protocol. The tests take minutes, so they are separate from the test suite. The programs are
 //! fault injection (`cargo chaos`), removal of each guard of each statement (`cargo guards`), and concurrent statements and models of the
-//! protocol (`cargo torture`). Another program tests which operations work on a given server (`cargo conformance`).
+//! protocol (`cargo torture`). Another program runs the crate `queue-conformance` on servers that it starts (`cargo conformance`).
 
 pub mod chaos;
 pub mod conformance;

@@ -17,7 +17,7 @@ pub struct Bug {
     pub edits: &'static [Edit],
 }
 
-/// Change of one file that is part of a bug.
+/// Edit of one file. A bug consists of one or more edits.
 #[derive(Debug)]
 pub struct Edit {
     /// Path of the file, relative to the workspace root.
@@ -90,7 +90,7 @@ pub const BUGS: [Bug; 19] = [
             edit(CLAIM, "t.id, t.attempts,", "t.id, (t.attempts + 1)::smallint as attempts,"),
         ],
     },
-    // This recovery locks and reads in one statement, whose snapshot is older than the commit that the lock waited for.
+    // The recovery locks and reads in one statement. Its snapshot is older than the commit for which the lock waited.
     Bug {
         name: "recover in one statement",
         scene: "zombies",
@@ -190,7 +190,7 @@ pub const BUGS: [Bug; 19] = [
             ),
         ],
     },
-    // A start deadline that had not passed at the claim is not checked again.
+    // A start deadline is checked only at the claim, and not again before the handler starts.
     Bug {
         name: "expiry checked before the claim only",
         scene: "expiry",

@@ -1,5 +1,5 @@
-//! `cargo torture`: runs SQL statements concurrently, and compares them with in-memory models. The long form tests many samples. The
-//! short form takes a few minutes.
+//! `cargo torture`: runs SQL statements concurrently, and compares their effects with in-memory models. The long form tests many samples.
+//! The short form takes a few minutes.
 
 use std::process::{Command, ExitCode};
 

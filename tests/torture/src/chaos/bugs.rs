@@ -1,5 +1,5 @@
-//! Validates the checker with typical queue bugs, which are inserted into a copy of this workspace one at a time. The test scenario
-//! (scene) that provokes the bug must report it within a minute. Without a bug, no scene may report a violation.
+//! Validates the checker with typical queue bugs, which are inserted into a copy of this workspace one at a time. For each bug, the test
+//! scenario (scene) that provokes the bug must report a violation within a minute. Without a bug, no scene may report a violation.
 
 use std::{
     path::Path,

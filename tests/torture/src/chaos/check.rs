@@ -41,35 +41,35 @@ pub(super) struct Findings {
     pub(super) dead: usize,
     /// Dead letters of poison jobs, which are expected.
     pub(super) poison: usize,
-    /// Jobs that expired because they did not start in time.
+    /// Number of jobs that expired because they did not start in time.
     pub(super) expired: usize,
-    /// Acknowledged jobs that are not completed, not expired, and not dead for an expected reason.
+    /// Number of acknowledged jobs that are not completed, not expired, and not dead for an expected reason.
     pub(super) lost: usize,
-    /// Stored jobs that were never attempted or were rolled back, jobs that are stored twice, and jobs that ran but are not stored.
+    /// Number of jobs that are stored twice, stored although they were rolled back or never enqueued, or not stored although they ran.
     pub(super) unexpected: usize,
     pub(super) executions: usize,
-    /// Executions of a job after an earlier execution without a recorded failure.
+    /// Repeated executions of a job whose preceding execution has no recorded failure.
     pub(super) duplicate_executions: usize,
-    /// Duplicate executions that no fault explains. The lease of the first execution was valid.
+    /// Duplicate executions that no fault explains. They began although the lease of the preceding execution was still valid.
     pub(super) unexplained_executions: usize,
-    /// Jobs that started again, or that continued under a later lease, after their completion was recorded under an earlier lease.
+    /// Number of jobs that started again or continued under a later lease after their completion was recorded under an earlier one.
     pub(super) stale_completions: usize,
-    /// Jobs that completed without a successful execution, or whose output names another execution.
+    /// Number of jobs that completed without a successful execution, or whose output names another execution.
     pub(super) unfounded_completions: usize,
-    /// Attempts of killed processes whose attempt number was reused by the next attempt.
+    /// Number of attempts that ended when their process was killed, and whose number the next attempt reused.
     pub(super) uncounted_attempts: usize,
-    /// Jobs that started during a pause that all workers had acknowledged.
+    /// Number of jobs that started during a pause that all workers had acknowledged.
     pub(super) begun_while_paused: usize,
-    /// Jobs that expired although they had started or had time left.
+    /// Number of jobs that expired although they had started or had time left.
     pub(super) expired_wrongly: usize,
-    /// Jobs that started for the first time after their start deadline.
+    /// Number of jobs that started for the first time after their start deadline.
     pub(super) begun_too_late: usize,
     /// Descriptions of the first findings, for humans.
     #[serde(skip)]
     pub(super) notes: Vec<String>,
 }
 
-/// Execution of a job's handler, from the history.
+/// Execution of a job's handler, as recorded in the history.
 #[derive(Clone, Debug)]
 struct Execution {
     who: String,
@@ -78,7 +78,7 @@ struct Execution {
     end: Option<(u64, bool)>,
 }
 
-/// Index of the faults, for finding a fault that explains a violation.
+/// Injected faults, for finding a fault that explains a violation.
 pub(super) struct FaultLookup<'a> {
     pub(super) faults: &'a [Fault],
 }
@@ -153,8 +153,8 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[FinalState]) ->
     found
 }
 
-/// Returns the violations of the order within each key. A violation is a job that started after a later job, or while another job ran.
-/// Job numbers increase with the jobs' positions.
+/// Returns the violations of the job order within each key. A job violates the order if it starts after a later job of its key, or while
+/// another job of its key runs. A later job has a higher number.
 pub(super) fn out_of_order(history: &[Entry], key: impl Fn(u64) -> u64) -> Vec<String> {
     let mut keys: BTreeMap<u64, Vec<(u64, Execution)>> = BTreeMap::new();
     for (n, runs) in executions(history) {
@@ -229,7 +229,7 @@ fn check_repeats(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, runs: &
             found.unexplained_executions += 1;
             found.note(|| format!("unexplained: {n} ran again: {first:?} {next:?}"));
         }
-        // A crash of the server may lose a claim, and the attempt number with it.
+        // A crash of the server may lose a claim together with its attempt number. The next attempt may then reuse the number.
         let killed = lookup.kill_of(&first.who).is_some_and(|at| at < next.start);
         if killed && first.attempt == next.attempt && !lookup.on_server(first.start, next.start) {
             found.uncounted_attempts += 1;
@@ -318,8 +318,8 @@ impl FaultLookup<'_> {
         away.any(|fault| fault.from < until + 1_000_000 && fault.until + AFTERMATH > from)
     }
 
-    /// Returns whether the execution started during a pause. Ignores a process that was stopped between the start of a handler and the
-    /// first line of the handler.
+    /// Returns whether the execution started during a pause. Returns false if the process was stopped between the start of the handler
+    /// and its first line, because the recorded start is then too late.
     fn is_paused(&self, n: u64, run: &Execution) -> bool {
         let covers = |fault: &Fault| match fault.who.as_str() {
             "" => true,

@@ -37,7 +37,7 @@ impl WorkspaceCopy {
         Ok(copy)
     }
 
-    /// Builds this program, with the bug if one is given. Returns the path of the binary.
+    /// Builds the program `chaos` in the copy, with the bug if one is given. Returns the path of the binary.
     pub(super) fn build(&self, bug: Option<&Bug>) -> Result<PathBuf> {
         let mut changed: BTreeMap<&str, String> = BTreeMap::new();
         for edit in bug.iter().flat_map(|bug| bug.edits) {

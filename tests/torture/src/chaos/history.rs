@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 pub(super) enum Line {
     /// A producer is about to enqueue the job with this number.
     Attempted(u64),
-    /// The commit of the job's enqueue was acknowledged.
+    /// The commit of the transaction that enqueued the job was acknowledged.
     Acked(u64),
-    /// The transaction of the job's enqueue was rolled back, and the rollback was acknowledged.
+    /// The transaction that enqueued the job was rolled back, and the rollback was acknowledged.
     RolledBack(u64),
     /// A handler started. Fields: job number, job id, attempt.
     Start(u64, i64, u32),
@@ -31,12 +31,12 @@ pub(super) enum Line {
     DurableAction(u64, u32, DurableAction),
 }
 
-/// Action of an attempt of a durable job.
+/// Action that an attempt of a durable job performed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum DurableAction {
     /// A step executes its external effect. Fields: step name, idempotency key.
     Works(String, String),
-    /// A step received a signal. Fields: step name, payload. The payload is `None` after a timeout.
+    /// A step received a signal or timed out. Fields: step name, payload. The payload is `None` after a timeout.
     Heard(String, Option<u64>),
     /// The attempt reaches a point where it waits for other jobs. Field: name of the point.
     Joins(String),
@@ -101,7 +101,7 @@ impl History {
     }
 }
 
-/// Line of a history as read back, with the name of the process.
+/// Line that was read from a history file.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) at: u64,
@@ -110,7 +110,7 @@ pub(super) struct Entry {
     pub(super) line: Line,
 }
 
-/// Reads the lines of all processes in `folder`. The last line of a killed process may be incomplete.
+/// Reads the lines of all processes in `folder`. An incomplete last line is skipped, because a killed process may leave one.
 pub(super) fn read(folder: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for file in fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! Injects the planned faults on time, and records the target, start and end of each fault.
+//! Injects each planned fault at its planned time, and records its target, start and end.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ pub(super) struct Fault {
     pub(super) until: u64,
     /// Numbers of the jobs that were leased to the worker when it was killed or stopped.
     pub(super) held: Vec<u64>,
-    /// For a pause, the time at which all workers had acknowledged the pause.
+    /// Time at which all workers had acknowledged a pause. `None` for all other faults.
     #[serde(default)]
     pub(super) quiet: Option<u64>,
 }
@@ -139,8 +139,8 @@ impl Injector {
         Ok(())
     }
 
-    /// Returns the numbers of the jobs that were leased to a worker when it was killed or stopped. First waits until the server has
-    /// finished the worker's last statements.
+    /// Returns the numbers of the jobs that were leased to a worker when it was killed or stopped. First waits 100 ms, in which the
+    /// server finishes the worker's last statements.
     async fn held(&self, label: &str) -> Vec<u64> {
         const HELD: &str = "select (j.payload->>'n')::bigint from queue.worker w join queue.lease l on l.worker = w.id
            cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id where w.name = $1 and j.payload ? 'n'";
@@ -208,7 +208,7 @@ impl Injector {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
-            // Cuts the next commit of any producer, because a single producer may be stopped or idle.
+            // Cuts the next commit of any worker or producer, because a single process may be stopped or idle.
             Kind::CommitCut => {
                 while !proxy(target).cut_after_commit(Duration::from_secs(2)).await {
                     target = (target + 1) % (workers + self.producers.len());

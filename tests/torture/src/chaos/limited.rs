@@ -19,7 +19,7 @@ const MAX_CONCURRENT: u32 = 6;
 /// Rate limit of the queue `chaos_rated`: maximum number of starts per period.
 const RATE: (u32, Duration) = (60, Duration::from_secs(2));
 
-/// Concurrency limit per key of the queue `chaos_keyed`.
+/// Concurrency limit of each key in the queue `chaos_keyed`.
 const MAX_CONCURRENT_OF_KEY: u32 = 2;
 const RATE_OF_KEY: (u32, Duration) = (20, Duration::from_secs(2));
 
@@ -69,20 +69,21 @@ struct Span {
     until: Option<u64>,
 }
 
-/// Checks all limited queues. Counts the starts that exceed the concurrency limit, and the starts that exceed the rate limit of their
-/// period.
+/// Checks all limited queues. Counts the starts that exceed a concurrency limit, and the starts that exceed a rate limit.
 pub(super) fn check(history: &[Entry], faults: &[Fault]) -> LimitViolations {
     let (mut spans, mut violations) = (spans(history), LimitViolations::default());
-    // A process may have been stopped between the start of a handler and the first line of the handler.
+    // A process may have been stopped between the start of a handler and the handler's first line. The recorded start is then too late,
+    // so the execution is not checked.
     let was_stopped_at_start = |span: &Span| {
         let near = |fault: &&Fault| fault.kind == Kind::Stop && fault.who == span.who && span.from.abs_diff(fault.until) < 100_000;
         faults.iter().any(|fault| near(&fault))
     };
     for span in &mut spans {
         let killed = faults.iter().find(|fault| fault.kind == Kind::Kill && fault.who == span.who).map(|fault| fault.from);
-        // An execution without a recorded end was killed, or its process was stopped at the end of the run.
+        // If an execution has no recorded end, its process was killed or was stopped at the end of the run. The execution counts as ended
+        // at the time of the kill, or at its own start if the process was not killed.
         let until = span.until.or(killed).unwrap_or(span.from);
-        // After the lease of a stopped process has expired, other processes may take its permit.
+        // After the lease of a stopped process has expired, another process may take the permit, so the execution no longer counts.
         let stood_still = faults.iter().filter(|fault| fault.kind == Kind::Stop && fault.who == span.who);
         let lost = stood_still.map(|fault| fault.from).filter(|from| *from < until && *from + 100_000 > span.from).min();
         let lost = lost.map(|from| from + (TTL * 2 / 3).as_micros() as u64);
@@ -177,7 +178,7 @@ mod tests {
             .collect();
         assert_eq!(check(&dropped, &[]).concurrency, 0);
         assert_eq!((check(&starts(60, 1), &[]).rate, check(&starts(61, 1), &[]).rate), (0, 1));
-        // Two jobs of each of four keys, then a third job of one key.
+        // The first eight jobs are two jobs of each of the four keys. The ninth job is the third job of its key and exceeds the limit.
         let of_keys = |jobs: u64| (0..jobs).map(|n| line(0, Line::Start(16 * n + 2, 1, 1))).collect::<Vec<_>>();
         let found = |jobs| check(&of_keys(jobs), &[]);
         let ends = (0..9).map(|n| line(1, Line::End(16 * n + 2, 1, 1, true)));

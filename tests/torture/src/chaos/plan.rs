@@ -14,7 +14,7 @@ pub(super) const TTL: Duration = Duration::from_secs(5);
 pub(super) enum Kind {
     /// Kills a worker with SIGKILL.
     Kill,
-    /// Stops a worker with SIGSTOP for longer than the TTL, then continues the worker with SIGCONT.
+    /// Stops a worker with SIGSTOP for longer than its lease duration, then continues the worker with SIGCONT.
     Stop,
     /// Kills the server with SIGKILL, then restarts the server.
     Server,
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Terminate,
     /// Cuts all connections of a process.
     Cut,
-    /// Cuts a connection after a commit, before the response.
+    /// Cuts a connection after the server has committed and before the response arrives.
     CommitCut,
     /// Delays every chunk of a process's traffic.
     Delay,
@@ -40,9 +40,9 @@ pub(super) enum Kind {
 pub(super) struct PlannedFault {
     pub(super) at: Duration,
     pub(super) kind: Kind,
-    /// Index of the target, modulo the number of candidates.
+    /// Index of the target. The injector takes it modulo the number of candidates.
     pub(super) target: usize,
-    /// Duration of the fault, or delay until the target is restarted.
+    /// Duration of the fault. For a killed target, the delay before the restart.
     pub(super) lasts: Duration,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn plan(seed: u64, span: Duration, faults: &[(Kind, usize)]) -> Vec<P
                 Kind::Server => 1..300,
                 Kind::Terminate | Kind::Cut | Kind::CommitCut => 0..1,
                 Kind::Delay => 2000..4000,
-                // Every third interruption lasts longer than a lease.
+                // Every third `Hole` lasts longer than a lease.
                 Kind::Hole if place % 3 == 1 => 6000..7500,
                 Kind::Hole | Kind::Drop => 300..1500,
                 Kind::Pause => 200..1000,

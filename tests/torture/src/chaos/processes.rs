@@ -114,7 +114,7 @@ impl ProcessGroup {
         !slot.taken && slot.process.is_some()
     }
 
-    /// Ends the reservation of a worker by a fault.
+    /// Releases a worker that a fault injector has reserved.
     pub(super) fn leave(&self, number: usize) {
         lock(&self.slots[number]).taken = false;
     }

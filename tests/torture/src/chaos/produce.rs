@@ -1,5 +1,5 @@
-//! Producer process of a chaos run. Enqueues single jobs, and several jobs per transaction. Some transactions stay open for some time,
-//! and some are rolled back.
+//! Producer process of a chaos run. Enqueues one or several jobs per transaction. Some transactions are committed late, and some are
+//! rolled back.
 
 use std::{
     env,
@@ -60,7 +60,7 @@ async fn produce() -> Result<()> {
 #[derive(Clone, Copy, PartialEq)]
 enum TransactionEnd {
     Commit,
-    /// Commits after this number of milliseconds. By then, workers have claimed jobs with higher positions.
+    /// Commits after this number of milliseconds, so that workers meanwhile claim jobs with higher positions.
     CommitLate(u64),
     RollBack,
 }
@@ -109,7 +109,7 @@ async fn put<'c, J: Job>(
 
 fn draw(rng: &mut Rng, n: u64) -> DrawnJob {
     let ms = if rng.u8(0..20) < 3 { rng.u64(100..400) } else { rng.u64(1..40) };
-    // Half of the deadlines are about as short as a claim. The other half are at most as long as a fault.
+    // Half of the deadlines are about as short as the duration of a claim. The other half are at most as long as a fault.
     let expires_in = (rng.u8(0..8) == 0).then(|| Duration::from_millis(if rng.bool() { rng.u64(5..60) } else { rng.u64(60..3000) }));
     if rng.u8(0..10) < 3 {
         let act = match rng.u8(0..100) {

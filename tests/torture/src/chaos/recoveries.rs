@@ -25,8 +25,8 @@ pub(super) struct Recoveries {
 
 pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     let mut starts: HashMap<u64, Vec<(u64, &str)>> = HashMap::new();
-    // Jobs that failed, each with the process of the failed attempt. If the verdict was in flight when the fault occurred, the job waits
-    // at the end of the queue like any retry.
+    // Jobs that failed, each with the process of the failed attempt. Their recovery is not measured, because the verdict may have been in
+    // flight when the fault occurred. Such a job waits at the end of the queue like any retry.
     let mut failed: HashSet<(u64, &str)> = HashSet::new();
     for entry in history {
         match entry.line {
@@ -42,7 +42,7 @@ pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     for fault in faults.iter().filter(|fault| matches!(fault.kind, Kind::Kill | Kind::Stop)) {
         for n in fault.held.iter().filter(|n| !failed.contains(&(**n, fault.who.as_str()))) {
             let elsewhere = |(at, who): &&(u64, &str)| *at > fault.from && *who != fault.who;
-            // A job whose verdict had already been sent does not start in another process.
+            // A job whose verdict was sent before the fault does not start in another process, so it has no recovery time.
             let Some((at, _)) = starts.get(n).and_then(|starts| starts.iter().find(elsewhere)) else { continue };
             let ms = (at - fault.from) / 1000;
             if away(fault.from, *at) { with_outage.push(ms) } else { times.push(ms) }

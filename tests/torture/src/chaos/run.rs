@@ -30,7 +30,7 @@ use crate::target;
 /// Maximum time without progress during a drain without faults.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Target for the longest recovery time: the lease duration plus two seconds.
+/// Target for the 99th percentile of the recovery times: the lease duration plus two seconds.
 const RECOVERED_WITHIN_MS: u64 = TTL.as_millis() as u64 + 2000;
 
 /// Executes a run. Returns whether no violation was found. Prints one JSON object as the last line.
@@ -115,7 +115,7 @@ pub(super) async fn durable(seed: u64, quick: bool) -> Result<bool> {
     Ok(passed)
 }
 
-/// Runs only the test of a deployment while durable jobs sleep.
+/// Runs only the deployment test with sleeping durable jobs.
 pub(super) async fn fleet(jobs: u64) -> Result<bool> {
     let fleet = durable::fleet(&TestServer::start().await?, &results("fleet")?, jobs).await?;
     fleet.account.notes.iter().for_each(|note| println!("  {note}"));
@@ -243,7 +243,7 @@ pub(super) async fn finals(database: &Database) -> Result<Vec<FinalState>> {
     Ok(sqlx::query_as(FINALS).fetch_all(&database.pool).await?)
 }
 
-/// Returns the number of jobs that do not have exactly one entry.
+/// Returns the number of violations of the invariant, such as a job without exactly one entry in the tables of job states.
 pub(super) async fn broken(database: &Database) -> Result<usize> {
     let broken: Vec<(i64, i64, i64)> = sqlx::query_as(tests::INVARIANT).fetch_all(&database.pool).await?;
     Ok(broken.len())
@@ -253,7 +253,7 @@ pub(super) async fn broken(database: &Database) -> Result<usize> {
 pub(super) struct Effects {
     rows: i64,
     pub(super) duplicate: usize,
-    /// Completed jobs whose effect is missing.
+    /// Number of completed jobs whose effect is missing.
     pub(super) missing: usize,
 }
 

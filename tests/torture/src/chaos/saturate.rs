@@ -28,9 +28,9 @@ pub(super) struct Saturation {
 /// Number and duration of the blocking handlers of a saturation run.
 #[derive(Debug)]
 pub(super) struct Load {
-    /// Time during which short handlers are enqueued.
+    /// Time during which jobs with short handlers are enqueued.
     pub(super) span: Duration,
-    /// Number of initial handlers that block their thread for longer than a lease.
+    /// Number of initial jobs whose handler blocks its thread for longer than a lease.
     pub(super) long: i64,
     pub(super) long_ms: i64,
     pub(super) ttl: Duration,
@@ -43,13 +43,13 @@ impl Default for Load {
 }
 
 impl Load {
-    /// Returns a load with enough handlers to block all threads for longer than a short lease.
+    /// Returns a load with a short lease, and with enough handlers to block all threads for longer than this lease.
     pub(super) fn short() -> Self {
         Self { span: Duration::from_secs(1), long: 8, long_ms: 3000, ttl: Duration::from_secs(2) }
     }
 }
 
-/// Runs two workers, each with two threads and twice as many slots. Ends early after the first recovery.
+/// Runs the saturation test with two workers. Each worker has two threads and four slots. The test ends early after the first recovery.
 pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, load: &Load) -> Result<Saturation> {
     const RECOVERED: &str = "select count(*) from queue.failure";
     const ENQUEUE: &str = "select queue.enqueue('chaos',
@@ -77,7 +77,7 @@ pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, loa
         return Ok(Saturation { false_recoveries: recovered, executions: 0, notes: vec![format!("{recovered} false recoveries")] });
     }
     let mut entries = history::read(folder)?;
-    // This process is the only producer, and all enqueues were acknowledged.
+    // The check requires the history of a producer. This process is the only producer, and all its enqueues were acknowledged.
     let acked = (1..=n.cast_unsigned()).flat_map(|n| [Line::Attempted(n), Line::Acked(n)]);
     entries.splice(0..0, acked.map(|line| history::Entry { at: 0, who: String::new(), line }));
     let found = check(&entries, &[], &finals(&database).await?);

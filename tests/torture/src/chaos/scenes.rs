@@ -114,7 +114,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Stops the workers, and returns the violations. Jobs up to `acked` were acknowledged. Jobs up to `attempted` may exist.
+    /// Stops the workers. Returns the findings, and a report for each violation. The enqueues of the jobs 1 to `acked` were acknowledged.
+    /// The jobs 1 to `attempted` may exist.
     async fn conclude(
         &self,
         processes: &ProcessGroup,
@@ -204,7 +205,8 @@ impl Scene {
         Ok(self.conclude(&processes, drained, 6, 6, &[]).await?.1)
     }
 
-    /// Commits a job in a transaction with an older snapshot, after a worker has announced its sleep.
+    /// Commits a job after a worker has announced that it is idle. The job was enqueued with a snapshot that does not contain the
+    /// announcement.
     async fn sleep(&self) -> Result<Vec<String>> {
         let processes = self.processes(1, &[("CHAOS_POLL_MS", "30000")]).await?;
         let mut drained = true;
@@ -336,7 +338,7 @@ impl Scene {
         Ok(self.conclude(&processes, drained, 200, 200, &[fault]).await?.1)
     }
 
-    /// Runs batches in which one job of thirty always fails.
+    /// Runs 30 batch jobs, one of which fails every batch that contains it.
     async fn batches(&self) -> Result<Vec<String>> {
         const ENQUEUE: &str =
             "select queue.enqueue('chaos_batch', jsonb_build_object('n', n, 'ms', 1, 'act', case n when 7 then 'Poison' else 'Wait' end),

@@ -23,7 +23,7 @@ const PRODUCERS: usize = 2;
 /// Number of jobs enqueued per second.
 const RATE: u64 = 100;
 
-/// Sample of the resources that all workers use together.
+/// Sample of the total resource usage of all workers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     memory_kib: u64,
@@ -31,7 +31,8 @@ struct Sample {
     connections: u64,
 }
 
-/// Runs for the duration `span`. Returns whether no resource has grown. Prints one JSON object as the last line.
+/// Runs the soak test for the duration `span`. Returns whether no resource grew and no violation was found. Prints one JSON object as the
+/// last line.
 pub(super) async fn soak(span: Duration) -> Result<bool> {
     let folder = results("soak")?;
     let server = TestServer::start().await?;
@@ -63,7 +64,7 @@ pub(super) async fn soak(span: Duration) -> Result<bool> {
     processes.stop_all();
     let found = check(&history::read(&folder)?, &[], &finals(&database).await?);
     let broken = broken(&database).await?;
-    // Caches and pools fill during the first quarter.
+    // Excludes the first quarter, because caches and pools fill during that time.
     let quarter = samples.len() / 4;
     let (early, late) = (mean(&samples[quarter..2 * quarter]), mean(&samples[3 * quarter..]));
     let flat = late.memory_kib <= early.memory_kib * 115 / 100 + 4096

@@ -1,4 +1,4 @@
-//! Creates the schedules of a run and checks their ticks. Each due tick must be in the history and have at most one job.
+//! Creates the schedules of a run and checks their ticks. Each due tick must be recorded in `queue.fire` and have exactly one job.
 //!
 //! Reads only data that users can read: schedules, fired ticks and jobs.
 
@@ -27,7 +27,7 @@ impl Handler for Tick {
 /// Name of the schedule that the workers of a run declare.
 pub(super) const DECLARED: &str = "declared";
 
-/// Grace period of the schedules. A tick remains due even after a long outage.
+/// Grace period of the schedules, long enough that ticks remain due even after a long outage.
 const GRACE: Duration = Duration::from_hours(1);
 
 /// Time limit for processing due ticks after the last fault.
@@ -46,12 +46,13 @@ pub(super) struct TickCounts {
     /// Due ticks that did not fire, or whose outcome is not an enqueued job.
     #[serde(rename = "cron_missed")]
     pub(super) missed: i64,
-    /// Jobs of a tick beyond the first job.
+    /// Number of jobs in excess of one per tick.
     #[serde(rename = "cron_doubled")]
     pub(super) doubled: i64,
 }
 
-/// Creates `count` schedules of three kinds.
+/// Creates `count` schedules with one tick per second. One third has jitter, and one third has `Overlap::Queue` instead of
+/// `Overlap::Allow`.
 pub(super) async fn make(database: &Database, count: usize) -> Result<()> {
     for place in 0..count {
         let schedule = match place % 3 {

@@ -42,7 +42,7 @@ pub(super) struct Chaos {
 pub(super) enum Behaviour {
     /// Waits for the duration of the job.
     Wait,
-    /// Waits, and returns an identifier of the execution as the job's output.
+    /// Waits, and returns the name of the process as the job's output.
     Say,
     /// Waits, and writes the job's number to the ledger.
     Enter,
@@ -183,7 +183,7 @@ async fn work() -> Result<()> {
     config.lease_ttl = Duration::from_millis(setting("CHAOS_TTL_MS", 5000));
     config.concurrency = setting("CHAOS_CONCURRENCY", 10);
     config.grace = Duration::from_secs(2);
-    // The server may be down now. A running worker would also wait for the server.
+    // Database errors are retried, because the server may be down. A running worker would also wait for the server.
     loop {
         let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect_lazy(&url)?;
         let mut worker = Worker::new(pool).config(config.clone()).register::<Chaos>().register_batch::<ChaosBatch>().register::<Tick>();
@@ -201,7 +201,7 @@ async fn work() -> Result<()> {
     }
 }
 
-/// Returns a number from the environment, or `default` if the variable is not set.
+/// Returns a setting from the environment, or `default` if the variable is not set or cannot be parsed.
 pub(super) fn setting<T: FromStr>(name: &str, default: T) -> T {
     env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }

@@ -109,7 +109,7 @@ async fn lose_lease(connection: &mut PgConnection, aftermath: Aftermath) -> Resu
     let lease = claim(connection, worker, 1).await?;
     anyhow::ensure!(lease.jobs.len() == 1, "nothing was claimed");
     anyhow::ensure!(note(connection, lease.token, lease.jobs[0], "alive").await?, "a report under a valid lease was refused");
-    // One signal wakes the job. The other signal remains for a zombie, which must not receive the signal.
+    // In the case `Woken`, the signals wake the job. They remain stored, to check that a worker without the lease does not receive them.
     for _ in 0..2 {
         signals::signal(connection, lease.jobs[0].id).await?;
     }
@@ -137,7 +137,7 @@ async fn lose_lease(connection: &mut PgConnection, aftermath: Aftermath) -> Resu
     Ok((worker, lease))
 }
 
-/// Runs a settle and a recovery of the same lease concurrently, the settle first. Returns the violations.
+/// Starts a recovery in each round, while a settle of the same lease has been executed but not committed. Returns the violations.
 pub(super) async fn race(server: &TestServer, database: &Database, rounds: usize) -> Result<Vec<String>> {
     let address = url(server.port(), &database.name);
     let (mut first, mut second) = (PgConnection::connect(&address).await?, PgConnection::connect(&address).await?);

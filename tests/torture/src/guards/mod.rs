@@ -70,8 +70,8 @@ fn mutations_of(path: &Path) -> Result<Vec<Mutation>> {
 }
 
 impl Statement {
-    /// Returns the tests that must fail without a guard. Each entry is part of a test name and is run separately, in this order. The
-    /// result is empty if no test is listed.
+    /// Returns filters for the tests that must detect the mutation: without the guard, at least one selected test must fail. The filters
+    /// are applied one after another. The result is empty if no test is listed.
     pub fn noticed_by(&self, mutation: &Mutation) -> &'static [&'static str] {
         noticed::tests_for(mutation.object.as_deref().unwrap_or(&self.file))
     }

@@ -1,4 +1,4 @@
-//! Mutations. A mutation is the text of a statement without one of its guards. No I/O.
+//! Parsing and application of mutations, without I/O. A mutation is the text of a statement without one of its guards.
 //!
 //! The mutations of `queue-worker/sql/claim.sql` are in `tests/torture/guards/queue-worker/sql/claim.diff`. The file has the form of a
 //! diff:
@@ -14,9 +14,10 @@
 //!  for update skip locked
 //! ```
 //!
-//! The header states the promise of the guard, which must be unique in the file. The lines with ` ` and `-` must occur exactly once in the
-//! statement. Comments and indentation are ignored. A bare `@@` begins another hunk of the same mutation. `redundant` gives the reason why
-//! no test can fail. In the file of a migration, `--- queue.NAME` limits the following mutations to the table, view or function `NAME`.
+//! The header states the promise of the guard, which must be unique in the file. The lines with ` ` and `-` must occur exactly once in
+//! the statement. Comments and indentation are ignored. A bare `@@` begins another hunk of the same mutation. `redundant` gives the
+//! reason why no test can fail. In the file of a migration, `--- queue.NAME` limits the following mutations to the table, view or
+//! function `NAME`.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -111,7 +112,8 @@ impl Hunk {
     }
 }
 
-/// Returns the numbered lines of code, without comments and indentation. If `object` is given, returns only the lines after its creation.
+/// Returns the numbered lines of code, without comments and indentation. If `object` is given, returns only the lines from its creation
+/// to the creation of the next object.
 fn code_of<'a>(lines: &[&'a str], object: Option<&str>) -> Vec<(usize, &'a str)> {
     let mut current = None;
     let lines = lines.iter().enumerate().filter(|(_, line)| {
@@ -121,7 +123,7 @@ fn code_of<'a>(lines: &[&'a str], object: Option<&str>) -> Vec<(usize, &'a str)>
     lines.map(|(number, line)| (number, code(line).trim_start())).filter(|(_, line)| !line.is_empty()).collect()
 }
 
-/// Returns the qualified name of the object that the line creates, or of an index's table.
+/// Returns the qualified name of the object that the line creates. For an index, returns the name of its table.
 pub(super) fn created(line: &str) -> Option<String> {
     let definition = line.strip_prefix("create ")?;
     let name = definition.split(' ').find(|word| word.starts_with("queue."))?;

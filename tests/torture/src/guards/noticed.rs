@@ -1,4 +1,5 @@
-//! Lists the tests that detect the removal of each guard, by parts of test names. Each part is run separately, the fastest part first.
+//! Lists the tests that detect the removal of each guard. Each entry contains one or more parts of test names. The entries of a list are
+//! run separately, the fastest entry first.
 
 const MODEL: &str = "model::the_tables_match";
 const PAIRS: &str = "interleave::a_second interleave::claims interleave::a_transactional";

@@ -278,10 +278,11 @@ impl<'a> GuardRunner<'a> {
         outcome
     }
 
-    /// Drops the leftover databases of killed tests.
+    /// Drops the leftover databases of killed tests, once there are more than `MAX_LEFTOVERS`. If `templates` is set, also drops template
+    /// databases.
     async fn clear(&self, templates: bool) -> Result<()> {
         let mut admin = PgConnection::connect(self.server.url()).await?;
-        // A template with another schema version is never used again.
+        // Each template database belongs to one version of the schema. The template of a mutated migration is never used again.
         let left = "select datname::text from pg_database where datname like 't\\_%' or datname like 'queue\\_template%' and $1";
         let left = sqlx::query_scalar::<_, String>(left).bind(templates).fetch_all(&mut admin).await?;
         for name in left.iter().filter(|_| left.len() > MAX_LEFTOVERS) {
@@ -296,7 +297,8 @@ async fn run_all(on: &mut PgConnection, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Calls that drop the eight day partitions of a new store, and then create the partitions of the coming days.
+/// Statements that call the functions of the migrations. The first two statements drop the eight day partitions of a new store, and then
+/// create the partitions of the coming days.
 const CALLS: &str = "select queue.drop_day('-30 days') from generate_series(1, 8); select queue.add_days(9);
   select queue.enqueue('do', '{}'), queue.enqueue('do', '{}', '{\"after\": \"1 hour\", \"meta\": {\"a\": 1}}'), queue.wake('default'),
     queue.ensure_lane('default', 'do', 7::smallint, true); select queue.drop_day('-2 days');

@@ -122,7 +122,7 @@ impl Suite {
     }
 }
 
-/// Returns the first test that the output lines report as failed.
+/// Returns the first test that the output lines report as failed, or a placeholder if the tests are still running at the time `until`.
 fn wait(lines: &mpsc::Receiver<String>, until: Instant) -> Option<String> {
     loop {
         match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {

@@ -27,7 +27,7 @@ fn every_mutation_applies_and_belongs_to_a_statement() {
 #[test]
 fn every_statement_that_writes_has_guards() {
     for statement in statements().unwrap() {
-        // String literals are not statements. An example is a fix that `doctor` proposes.
+        // Ignores string literals, because they may contain SQL that is not executed. An example is a fix that `doctor` proposes.
         let code = statement.code().collect::<Vec<_>>().join("\n");
         let code: String = code.split('\'').step_by(2).collect();
         let writes = ["insert into", "delete from", "update queue", "for update", "queue.insert_job(", "queue.ensure_lane("];

@@ -93,7 +93,7 @@ pub(in crate::chaos) struct DurableFindings {
     effects: usize,
     #[serde(rename = "signals_lost")]
     lost: usize,
-    /// Signals that were received twice, received differently by two attempts, or received without being sent.
+    /// Signals that exist twice or were never sent, and waits in which two attempts received different signals.
     #[serde(rename = "signals_wrong")]
     signals: usize,
     /// Parents that continued before all jobs they waited for were finished.
@@ -185,7 +185,7 @@ fn check_jobs(found: &mut DurableFindings, rows: &FinalRows, parents: u64, leave
         let is = |n: &u64, state: &str| jobs.get(n).is_some_and(|there| there[0].state == state);
         for number in n..=n + leaves {
             let dead = |n: &u64| jobs.get(n).is_some_and(|there| there[0].is_dead_of_crashes());
-            // A parent that is a dead letter may not have spawned all of its jobs.
+            // A parent that became a dead letter may have crashed before it spawned all of its jobs.
             let may_lack = number > n && !is(&n, "completed") && !jobs.contains_key(&number);
             match (is(&number, "completed"), dead(&number)) {
                 (true, _) => found.completed += 1,
@@ -210,7 +210,8 @@ fn check_jobs(found: &mut DurableFindings, rows: &FinalRows, parents: u64, leave
     completed
 }
 
-/// Checks that each step was executed until the step was journaled, and never afterwards.
+/// Checks that each journaled step was executed, and was not executed again afterwards. Also checks that a fault explains each repeated
+/// execution, and that a step always has the same idempotency key.
 fn check_steps(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &[Entry], rows: &FinalRows) {
     let mut works: BTreeMap<(u64, &str), Vec<StepEffect<'_>>> = BTreeMap::new();
     for Entry { at, who, line } in history {
@@ -243,7 +244,7 @@ fn check_steps(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
             }
             continue;
         };
-        // After a fault, a process may not know yet that it has lost the job.
+        // Repeated executions after a fault are not counted, because the process may not know yet that it has lost the job.
         let late = done.iter().filter(|one| one.at > journaled + SLACK);
         for one in late.filter(|one| !lookup.on_process(one.who, journaled, one.at) && !lookup.on_server(journaled, one.at)) {
             found.steps_wrong += 1;
@@ -270,7 +271,8 @@ fn check_effects(found: &mut DurableFindings, rows: &FinalRows, completed: &BTre
     }
 }
 
-/// Checks that each signal with an acknowledged send was received once, or is still stored once.
+/// Checks that each signal whose send was acknowledged was received once or is still stored once. Also checks that all attempts of a job
+/// received the same signals.
 fn check_signals(found: &mut DurableFindings, history: &[Entry], rows: &FinalRows, sent: &[SentSignal]) {
     let is_received = |step: &&Step| step.name == "late" || step.name.starts_with("go/");
     let mut there: BTreeMap<u64, usize> = BTreeMap::new();
@@ -305,7 +307,8 @@ fn check_signals(found: &mut DurableFindings, history: &[Entry], rows: &FinalRow
     }
 }
 
-/// Checks that each parent waited once, and continued only after the jobs it waited for had finished.
+/// Checks that parents waited twice at the same point only after a fault. Also checks that they continued only after the jobs they waited
+/// for had finished.
 fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &[Entry], rows: &FinalRows, leaves: u64) {
     let finished_at: BTreeMap<u64, u64> = rows.jobs.iter().map(|job| (job.n.cast_unsigned(), job.at.unsigned_abs())).collect();
     let mut waits: BTreeMap<(u64, &str), Vec<ParentWait<'_>>> = BTreeMap::new();
@@ -328,7 +331,8 @@ fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
         let all_finished_at = waited_for.filter_map(|leaf| finished_at.get(&leaf)).max().copied().unwrap_or(u64::MAX);
         for (wait, until) in all.iter().filter_map(|wait| Some((wait, wait.until?))) {
             found.joins += 1;
-            // If the server loses the record of a job's end, the end is recorded again with a later time.
+            // A server fault may lose the record that a job has finished. The job then finishes again at a later time, so such waits
+            // do not count as early.
             if until + SLACK < all_finished_at && !lookup.on_server(until, all_finished_at) {
                 found.early += 1;
                 found.note(|| format!("woken early: {n} continued after {name} at {until} in {}, finished at {all_finished_at}", wait.who));
@@ -338,8 +342,8 @@ fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
         for pair in in_vain.windows(2) {
             let (one, next) = (pair[0], pair[1]);
             let cut = |fault: &Fault| fault.kind == Kind::Terminate && fault.until + 1_000_000 > one.at && fault.from < next.at + 1_000_000;
-            // A fault may hit the process of the second wait after this process has reached the wait. The next attempt then waits again
-            // at the same point.
+            // The interval extends beyond the second wait, because a fault may hit its process after the parent has reached the wait but
+            // before the parent continues. The next attempt then waits again at the same point.
             let hurt = [one, next].iter().any(|wait| lookup.on_process(wait.who, wait.at.min(one.at), next.at + 1_000_000));
             if !hurt && !lookup.on_server(one.at, next.at + 1_000_000) && !lookup.faults.iter().any(cut) {
                 found.in_vain += 1;

@@ -1,5 +1,5 @@
-//! Tests a deployment with sleeping jobs. All jobs sleep, all workers are killed, and workers of another release continue. The other
-//! release has the steps in another order.
+//! Deployment test with sleeping jobs. While all jobs sleep, all workers are killed. Workers of another release, which has the steps in a
+//! different order, then continue the jobs.
 
 use std::{
     path::Path,
@@ -14,7 +14,7 @@ use crate::chaos::{history::Clock, inject::Fault, plan::Kind, processes::Process
 /// Number of jobs per enqueue statement.
 const AT_ONCE: u64 = 5000;
 
-/// Findings of a run with a deployment while jobs sleep: the number of sleeping jobs, and the times in seconds.
+/// Result of the deployment test. `seconds` contains the time until the workers were killed and the duration of the whole test.
 pub(in crate::chaos) struct FleetResult {
     pub(in crate::chaos) account: DurableFindings,
     /// Number of sleeping jobs when all workers were killed.

@@ -38,7 +38,7 @@ pub(super) struct DurableScale {
     pub(super) parents: u64,
     /// Number of parts per map. Each parent also has one child.
     parts: u64,
-    /// Number of signals per parent. One additional signal per parent may arrive too late.
+    /// Number of signals per parent. One additional signal per parent may arrive after the wait for it has timed out.
     signals: u32,
     workers: usize,
     /// Concurrency per worker, low enough that no single worker can hold all jobs.
@@ -83,7 +83,7 @@ impl DurableScale {
         }
     }
 
-    /// Returns the scale of the durable scene of `--bugs`.
+    /// Returns the scale that `--bugs` uses for its scene with durable jobs.
     pub(super) fn scene() -> Self {
         Self {
             parents: 80,
@@ -148,7 +148,7 @@ async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     Ok(false)
 }
 
-/// Checks `parents` parents, each of which spawns `leaves` jobs.
+/// Checks the histories and the final rows of `parents` parent jobs, each of which spawns `leaves` jobs.
 async fn account(
     database: &Database,
     folder: &Path,

@@ -36,7 +36,7 @@ pub(super) struct SentSignal {
 pub(super) enum SendOutcome {
     Acked,
     RolledBack,
-    /// The receiving job was already finished.
+    /// The receiving job had already finished when the signal was sent.
     Over,
     Unknown,
 }
@@ -56,7 +56,7 @@ pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: D
         let parent = Parent { n: nr * STRIDE, ms: rng.u64(1..15), signals: size.signals, parts: size.parts };
         let job = enqueue(&database, parent).await?;
         for which in 0..=size.signals {
-            // The last signal may arrive too late. In one of four cases, it is never sent.
+            // The last signal may arrive after the wait for it has timed out. In one of four cases, it is never sent.
             if which == size.signals && rng.u8(0..4) == 0 {
                 continue;
             }
@@ -106,7 +106,7 @@ struct SignalSender {
 }
 
 impl SignalSender {
-    /// Sends the signal, with a new payload on each try, until a send is known to have succeeded.
+    /// Sends the signal until a send is acknowledged or the job has finished. Each try uses a new payload.
     async fn send(self, pool: PgPool, mut rng: Rng) -> Result<Vec<SentSignal>> {
         let mut sent = Vec::new();
         sleep(Duration::from_millis(rng.u64(0..2000))).await;

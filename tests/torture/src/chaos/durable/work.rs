@@ -1,4 +1,4 @@
-//! Durable job types of a chaos run: a parent that uses every durable operation, its children, and a job whose code changes while the job
+//! Durable job types of a chaos run: a parent that uses most durable operations, its children, and a job whose code changes while the job
 //! sleeps.
 
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::chaos::{
 /// Distance between the numbers of two parents. The numbers of a parent's children and parts follow the parent's number.
 pub(super) const STRIDE: u64 = 1000;
 
-/// Number of transactions per job that write to the ledger.
+/// Number of step transactions per job. Each of them writes one entry to the ledger.
 pub(super) const EFFECTS: u64 = 2;
 
-/// Returns the ledger entry of the effect `which` of job `n`.
+/// Returns the ledger entry for effect `which` of job `n`.
 pub(super) fn effect(n: u64, which: u64) -> i64 {
     (n * EFFECTS + which).cast_signed()
 }
 
-/// Parent job that uses every durable operation once.
+/// Parent job that uses most durable operations: steps, step transactions, a sleep, signals, a child and a map.
 #[job(name = "chaos_parent", durable, queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s")]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Parent {
@@ -52,7 +52,7 @@ impl Handler for Parent {
         log.record(DurableAction::Joins("child".to_owned()));
         match child.join().await {
             Ok(number) if number != n + 1 => return Err(Failure::terminal(format!("the child of {n} returned {number}"))),
-            // A job whose process was killed three times is expected to become a dead letter.
+            // A child whose process was killed three times is expected to become a dead letter.
             Err(failure) if !failure.to_string().contains("the process ended during the attempt") => return Err(failure),
             Ok(_) | Err(_) => log.record(DurableAction::Joined("child".to_owned())),
         }
@@ -89,7 +89,7 @@ impl Handler for Leaf {
     }
 }
 
-/// Job that falls asleep in one release and wakes in another. The other release has the steps in another order, and one more step.
+/// Job that falls asleep in release 1 and wakes in release 2. Release 2 has the steps in a different order, and it has one more step.
 #[job(name = "chaos_sleeper", durable, queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s")]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Sleeper {
@@ -122,8 +122,8 @@ impl Handler for Sleeper {
     }
 }
 
-/// Writes an effect to the ledger. No other code writes to this table, so only the transaction that journals the step prevents
-/// duplicates.
+/// Writes an effect to the ledger. No other code writes to this table, and it has no unique key. Only the transaction that journals the
+/// step prevents duplicates.
 async fn enter(on: &mut PgConnection, n: u64, which: u64) -> Result<(), sqlx::Error> {
     sqlx::query("insert into ledger (n) values ($1)").bind(effect(n, which)).execute(on).await.map(drop)
 }
@@ -146,7 +146,8 @@ impl<'a> AttemptHistory<'a> {
         self.history.write(&Line::DurableAction(self.n, self.cx.attempt(), did));
     }
 
-    /// Records an external effect in the history, then sleeps. The process may end before the step is journaled.
+    /// Records an external effect in the history, then sleeps. The sleep gives faults time to end the process before the step is
+    /// journaled.
     async fn work(&self, step: &'static str, ms: u64) -> JobResult<u64> {
         self.record(DurableAction::Works(step.to_owned(), self.cx.key(step)));
         tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -11,10 +11,9 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use queue_core::{JobHandle, JobRef, JobState, JobType, Queue, Store, migrate};
 use sqlx::{AssertSqlSafe, PgPool};
-use tests::server::lock;
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
-use super::{cluster::Cluster, handlers::HandlerState, setup::Setup};
+use super::{cluster::Cluster, handlers::HandlerState, lock, setup::Setup};
 
 /// Objects that a run creates and uses.
 #[derive(Debug)]
@@ -82,8 +81,8 @@ impl World {
         maker(&self.setup)
     }
 
-    /// Creates or migrates a store, and returns the applied migrations. In a cluster, moves the store to the named node if that node may
-    /// hold shards.
+    /// Creates or migrates a store, and returns the applied migrations. In a cluster, moves the store to the node that the database URL
+    /// names, if that node may hold shards.
     pub(super) async fn migrate_store(&self, store: Store) -> Result<Vec<i32>> {
         let applied = migrate(&mut *self.maker().acquire().await?, store).await?;
         if let Some(cluster) = &self.setup.cluster {
@@ -113,7 +112,7 @@ impl World {
         bail!("the server of the read URL has not replayed the commits after 10 s")
     }
 
-    /// Returns the handle to the run's store, which waits over the direct connection.
+    /// Returns a `Queue` for the run's store. Waits of this `Queue` use the direct connection.
     pub(super) fn queue(&self) -> &Queue {
         self.queue.get_or_init(|| Queue::new(self.pool()).direct(self.direct()).store(self.store))
     }
@@ -181,7 +180,7 @@ impl World {
     }
 
     pub(super) async fn close(self) {
-        // Dropping the handle ends the task of its waits, and the task closes its connection.
+        // Dropping the handle ends the task that serves its waits. The task then closes its connection.
         drop(self.queue);
         self.setup.close().await;
     }

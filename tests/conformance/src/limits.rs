@@ -1,4 +1,4 @@
-//! Limits and order of jobs: capacities, limits, weights, pauses, priorities and keys.
+//! Operations that limit or order jobs: capacities, limits, weights, pauses, priorities and keys.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
         "capacity" => capacity,
         "capacity with a wait" => patient,
         "limit of a type" => of_type,
-        "limit by key" => by_key,
+        "per-key limit" => by_key,
         "limit of an operator" => by_operator,
         "limit of a queue, declared by the worker" => of_queue,
         "weights" => weights,
@@ -222,7 +222,7 @@ async fn priorities(world: &World) -> Result<()> {
         }
         Ok(jobs)
     };
-    // A worker discovers a new lane with a delay, so these jobs make the lanes known before the comparison.
+    // A worker discovers a new lane with a delay. These jobs create the lanes before the jobs whose order is checked.
     for job in enqueue("before those of priority").await? {
         world.output(job).await?;
     }
@@ -245,7 +245,7 @@ async fn order(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Enqueues a job with a queue, type and priority that no worker has seen before.
+/// Checks that a job in a new lane runs within 5 s. No worker has seen its combination of queue, type and priority before.
 async fn new_lane(world: &World) -> Result<()> {
     let began = std::time::Instant::now();
     let job = echo("of a new lane").enqueue(world.pool()).store(world.store).priority(fastrand::i16(1000..30_000)).await?;

@@ -98,7 +98,7 @@ async fn moves(world: &World) -> Result<()> {
     if world.setup.cluster.is_none() {
         return with_worker(world, &stores, moves_both_ways(world, &stores)).await;
     }
-    // The other store already has a running worker.
+    // Starts a worker only for the second store, because the first store already has a running worker.
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = Worker::new(world.pool().clone()).direct(world.direct()).store(world.second).state(world.given.clone()).register::<Echo>();
     let worker = tokio::spawn(worker.run(async move { drop(stopped.await) }));

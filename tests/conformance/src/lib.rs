@@ -1,4 +1,4 @@
-//! `cargo conformance`: runs every public operation against a given server, and prints a table of the outcomes.
+//! Runs every public operation against a server, and prints a table of the outcomes: `queue-worker conformance`, `cargo conformance`.
 //!
 //! ```text
 //! setup (server)  cluster (Citus, if any)  world (environment: pools, stores, a worker)  jobs (job types)
@@ -38,53 +38,42 @@ mod covered;
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
-use clap::Parser;
 use tracing_subscriber::{Layer as _, filter::LevelFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
-use self::{
-    play::OperationGroup,
-    report::Report,
-    setup::{On, Setup},
-    world::World,
-};
+use self::{play::OperationGroup, report::Report, setup::Setup, world::World};
 
-/// Run every public operation against a server, and report which operations work there
-#[derive(Debug, Parser)]
-#[command(name = "cargo conformance")]
-struct Args {
-    /// URL of a database in which the login may create schemas (default: an embedded server that is removed afterwards)
-    #[arg(long, conflicts_with = "on")]
-    database_url: Option<String>,
+/// Options of a run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// URL of a database in which the login may create schemas; without a URL, an embedded server is started and removed afterwards
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
     /// URL of the database that bypasses a pooler in transaction mode, for the worker and for waiters
-    #[arg(long, requires = "database_url")]
-    direct_url: Option<String>,
+    #[arg(long, env = "QUEUE_DIRECT_URL", hide_env_values = true, requires = "database_url")]
+    pub direct_url: Option<String>,
     /// URL of a standby, for read-only operations
-    #[arg(long, requires = "database_url")]
-    read_url: Option<String>,
+    #[arg(long, env = "QUEUE_READ_URL", hide_env_values = true, requires = "database_url")]
+    pub read_url: Option<String>,
     /// Use distributed stores, because the server is a node of a Citus cluster. Without this option, stores are distributed if the
     /// database sets `citus.enable_schema_based_sharding`
     #[arg(long, requires = "database_url")]
-    citus: bool,
-    /// Start servers of this kind for the run
-    #[arg(long)]
-    on: Option<On>,
+    pub citus: bool,
     /// Time limit of each operation
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
-    bound: Duration,
+    pub bound: Duration,
     /// Run only operations whose name contains one of the given texts. The store and the worker are always created. Some operations
     /// depend on other operations of their group; to run such an operation, give the name of the group
     #[arg(long)]
-    only: Vec<String>,
+    pub only: Vec<String>,
     /// Print only the last line, not the table
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Also show warnings of the worker
     #[arg(long)]
-    verbose: bool,
+    pub verbose: bool,
 }
 
-/// Groups of operations in the order in which they run. The first group creates the store, the second starts the worker, and the last
-/// stops the worker.
+/// Groups of operations in the order in which they run. The first group creates the store, and the second group starts the worker.
 const GROUPS: [&OperationGroup; 16] = [
     &store::MADE,
     &run::STARTED,
@@ -104,15 +93,14 @@ const GROUPS: [&OperationGroup; 16] = [
     &stores::GROUP,
 ];
 
-/// Entry point of the binary.
-pub fn main() -> ExitCode {
-    let args = Args::parse();
-    let level = if args.verbose { LevelFilter::WARN } else { LevelFilter::OFF };
+/// Runs a program that calls [`run`]. Installs the logger and a panic hook that omits intentional panics of handlers. Exits with 0 if
+/// `program` returns true, with 1 if it returns false, and with 2 if it fails.
+pub fn main(is_verbose: bool, program: impl Future<Output = Result<bool>>) -> ExitCode {
+    let level = if is_verbose { LevelFilter::WARN } else { LevelFilter::OFF };
     let print = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(level);
     tracing_subscriber::registry().with(print).with(queue_worker::logs()).init();
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        // Intentional panics of handlers are not printed.
         if panic.payload_as_str() != Some(handlers::PANIC) {
             shown(panic);
         }
@@ -124,7 +112,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match runtime.block_on(conform(&args)) {
+    match runtime.block_on(program) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -134,26 +122,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs the operations. Returns whether no operation failed.
-async fn conform(args: &Args) -> Result<bool> {
-    let setup = match (&args.database_url, args.on) {
-        (Some(url), _) => {
-            let urls = [Some(url.as_str()), args.direct_url.as_deref(), args.read_url.as_deref()];
-            Setup::given(urls, args.citus).await?
-        }
-        (None, Some(on)) => match Setup::on(on).await? {
-            Ok(setup) => setup,
-            Err(why) => {
-                tests::skipped(&format!("cargo conformance --on {on}"), &why);
-                Report::skipped(&on.to_string(), &why).print();
-                return Ok(true);
-            }
-        },
-        (None, None) => Setup::embedded().await?,
-    };
-    let mut report = Report::new(setup.name(), setup.server().await?, args.json);
+/// Runs the operations on the server of the options, and prints a report under the name `setup`. Returns whether no operation failed.
+///
+/// # Errors
+/// Returns an error if the server is unreachable, or if the login may not create schemas.
+pub async fn run(setup: &str, options: &Options) -> Result<bool> {
+    let setup = Setup::new(setup, options).await?;
+    let mut report = Report::new(setup.name(), setup.server().await?, options.json);
     let world = World::new(setup).await?;
-    let play = play::all(&world, &GROUPS, (args.bound, args.only.as_slice()), &mut report);
+    let play = play::all(&world, &GROUPS, (options.bound, options.only.as_slice()), &mut report);
     let is_whole = tokio::select! {
         () = play => true,
         _ = tokio::signal::ctrl_c() => false,
@@ -162,7 +139,17 @@ async fn conform(args: &Args) -> Result<bool> {
         report.note("interrupted", "ctrl-c".to_owned());
     }
     // The cleanup also runs after an operation has failed or panicked.
-    play::end(world, &mut report, args.bound).await;
+    play::end(world, &mut report, options.bound).await;
     report.print();
     Ok(is_whole && report.holds())
+}
+
+/// Prints the report of a run that was skipped for the reason `why`.
+pub fn report_skipped(setup: &str, why: &str) {
+    Report::skipped(setup, why).print();
+}
+
+/// Locks a mutex. A poisoned lock stays usable, because no update under the locks of this crate can be left incomplete.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -41,7 +41,7 @@ async fn by_handle(world: &World) -> Result<()> {
     let own = Queue::new(world.direct()).store(world.store);
     let job = echo("by a handle").enqueue(world.pool()).store(world.store).await?;
     ensure!(job.wait(&own).timeout(LONG).await? == "by a handle");
-    // A queue of the default store cannot wait for jobs of the run's store.
+    // A `Queue` for the default store cannot wait for jobs of the run's store.
     let others = Queue::new(world.direct());
     ensure!(matches!(job.wait(&others).timeout(LONG).await, Err(WaitError::OtherStore { .. })));
     Ok(())

@@ -93,7 +93,8 @@ impl Report {
         Self { server: Some(server), only_json, ..Self::none(setup) }
     }
 
-    /// Creates the report for a setup that is not available on this machine. The reason was printed already.
+    /// Creates the report for a setup that is not available on this machine. Only its JSON is printed, because the reason has been
+    /// printed already.
     pub(super) fn skipped(setup: &str, why: &str) -> Self {
         Self { skipped_because: Some(why.to_owned()), only_json: true, ..Self::none(setup) }
     }
@@ -159,7 +160,7 @@ impl Report {
 #[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 mod tests {
     use super::*;
-    use crate::conformance::play::skip;
+    use crate::play::skip;
 
     #[test]
     fn refusals_are_distinguished_from_failures() {
@@ -172,9 +173,7 @@ mod tests {
 
     #[test]
     fn operation_names_are_unique_and_fit() {
-        let all = crate::conformance::GROUPS
-            .iter()
-            .flat_map(|group| group.operations.iter().map(move |one| format!("{}: {}", group.name, one.name)));
+        let all = crate::GROUPS.iter().flat_map(|group| group.operations.iter().map(move |one| format!("{}: {}", group.name, one.name)));
         let mut names: Vec<String> = all.collect();
         assert!(names.iter().all(|name| name.chars().count() <= WIDTH), "{names:?}");
         let count = names.len();

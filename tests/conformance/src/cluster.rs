@@ -58,7 +58,7 @@ impl Cluster {
         &self.coordinator
     }
 
-    /// Returns the description of the cluster for the head of the table.
+    /// Returns a description of the cluster for the heading of the report.
     pub(super) fn description(&self) -> &'static str {
         match (self.is_coordinator, &self.home) {
             (true, _) => "Citus: distributed stores, through the coordinator",

@@ -90,7 +90,7 @@ async fn dead(world: &World) -> Result<()> {
     let calls = format!("try {}", job.id());
     job.requeue(world.pool()).await?;
     world.until("the job runs again", async || Ok(world.given.noted(&calls).len() == 2)).await?;
-    // After the second run of the handler, the job is dead or completed.
+    // The second call is recorded while the job still runs, so the job may finish a moment later.
     world.until("the job is finished", async || Ok(matches!(job.state(world.pool()).await?, JobState::Dead | JobState::Completed))).await?;
     let job = dies(world).await?;
     job.discard(world.pool()).await?;

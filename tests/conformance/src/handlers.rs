@@ -1,4 +1,5 @@
-//! Handlers of a run's jobs. The handlers write rows to the user's table, and notes to the memory of this process.
+//! Handlers of a run's jobs. The handlers write rows to the table `effect` in the user's schema, and keep notes in the memory of this
+//! process.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,7 +13,6 @@ use queue_core::{
     durable::Durable,
     sqlx::{AssertSqlSafe, PgConnection},
 };
-use tests::server::lock;
 use tokio::time::sleep;
 
 use super::{
@@ -21,6 +21,7 @@ use super::{
         OneEach, Own, Parent, Piece, Receives, Restarting, Sealed, Sleeps, Slow, Steps, Ticks, Together, Try, Versioned, Waits, Within,
         echo,
     },
+    lock,
     world::IDLE,
 };
 

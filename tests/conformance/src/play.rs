@@ -44,7 +44,7 @@ pub(super) type OperationFuture<'w> = Pin<Box<dyn Future<Output = Result<()>> + 
 /// Creates a list of operations, each with a name and the function that runs it.
 macro_rules! operations {
     ($($name:literal => $play:expr,)*) => {
-        &[$($crate::conformance::play::Operation { name: $name, play: |world| Box::pin(($play)(world)) },)*]
+        &[$($crate::play::Operation { name: $name, play: |world| Box::pin(($play)(world)) },)*]
     };
 }
 pub(super) use operations;
@@ -74,11 +74,11 @@ pub(super) fn not_on_citus(world: &World, why: &str) -> Result<()> {
 /// Number of consecutive timeouts after which the remaining operations are skipped.
 const MAX_TIMEOUTS: u32 = 10;
 
-/// Runs the operations of all groups that `only` selects, and reports their outcomes.
+/// Runs the operations that `only` selects, and all operations of the groups `store` and `worker`. Reports their outcomes.
 pub(super) async fn all(world: &World, groups: &[&OperationGroup], (bound, only): (Duration, &[String]), report: &mut Report) {
     let mut timeouts = 0;
     for group in groups {
-        // On a cluster, a store is created by many statements, each of which runs on all nodes.
+        // On a cluster, the creation of a store takes longer, because it executes many statements on every node.
         let makes = matches!(group.name, "store" | "stores");
         let slower = if makes && world.setup.cluster.is_some() { 4 } else { 1 };
         for operation in group.operations {

@@ -37,7 +37,7 @@ pub(super) enum First {
     Always,
 }
 
-/// Job that reports progress until the job is cancelled.
+/// Job that reports progress, then sleeps until its duration `ms` has elapsed or the job is cancelled.
 #[job(name = "conf_slow", output = String, max_attempts = 3, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Slow {
@@ -82,7 +82,7 @@ pub(super) struct Together {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Steps {}
 
-/// Durable job that sleeps long enough to release its slot.
+/// Durable job that sleeps. A long sleep releases the job's slot.
 #[job(name = "conf_sleeps", durable, output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Sleeps {
@@ -122,7 +122,7 @@ pub(super) struct Mapper {
     pub(super) most: u32,
 }
 
-/// Outcome counts that `Mapper` returns.
+/// Outcome counts and outputs of a map, as returned by `Mapper`.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mapped {
     pub(super) total: u64,
@@ -147,7 +147,7 @@ pub(super) struct Both {
     pub(super) right: NodeOutput<String>,
 }
 
-/// Flow job that receives the result of the preceding job, if that job completed.
+/// Flow job that receives the outcome of the preceding job: its result if it completed, and otherwise its final state.
 #[job(name = "conf_after", output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct After {
@@ -236,7 +236,7 @@ pub(super) struct Lax {}
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Ticks {}
 
-/// Job that a hook of this process observes.
+/// Job to which an enqueue hook adds metadata. The job returns this metadata.
 #[job(name = "conf_hooked", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Hooked {}

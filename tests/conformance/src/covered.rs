@@ -8,9 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::root;
+/// Returns the root directory of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
 
-/// Types whose methods do not use the server. The methods behave the same everywhere, and have other tests.
+/// Types whose methods do not use the server. The methods behave the same with every server, and have other tests.
 const PURE: [(&str, &str); 16] = [
     ("Backoff", "computes retry delays"),
     ("JobType", "implemented by `#[job(..)]`"),
@@ -31,7 +34,8 @@ const PURE: [(&str, &str); 16] = [
 ];
 
 /// Functions that this program cannot run, or that are not operations.
-const EXCEPTIONS: [(&str, &str); 12] = [
+const EXCEPTIONS: [(&str, &str); 13] = [
+    ("embedded", "starts a server, then connects as `connect` does; it has tests of its own"),
     ("from_env", "reads the environment, then connects as `connect` does"),
     ("linked", "the types of a binary; the worker here registers its types one by one, with the same result"),
     ("logs_at", "as `logs`, with another level"),
@@ -159,10 +163,10 @@ fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the source text of all modules except this one.
+/// Returns the source text of all modules except `main` and this one.
 fn played() -> String {
-    let played = files(&root().join("tests/torture/src/conformance"));
-    played.into_iter().filter(|(path, _)| !path.ends_with("covered.rs")).map(|(_, text)| text).collect()
+    let played = files(&root().join("tests/conformance/src"));
+    played.into_iter().filter(|(path, _)| !path.ends_with("covered.rs") && !path.ends_with("main.rs")).map(|(_, text)| text).collect()
 }
 
 /// Returns whether the text calls or implements a function of this name.
@@ -192,7 +196,7 @@ fn every_public_operation_is_played() {
     core.extend(API);
     let worker = ["lib.rs", "dashboard/mod.rs"];
     let mut all = operations("queue-core", &core);
-    // Functions in public modules. `operations` does not find these functions.
+    // Adds the functions of public modules, which `operations` does not find.
     for (function, of) in [("status", "migrate"), ("verify", "migrate"), ("print", "migrate"), ("service", "dashboard")] {
         all.insert(function.to_owned(), of.to_owned());
     }
@@ -210,7 +214,7 @@ fn every_public_operation_is_played() {
         .collect();
     assert!(
         missing.is_empty(),
-        "play these in tests/torture/src/conformance, or list them as exceptions with a reason:\n  {}",
+        "play these in tests/conformance/src, or list them as exceptions with a reason:\n  {}",
         missing.join("\n  ")
     );
     for (name, _) in EXCEPTIONS {
@@ -243,7 +247,7 @@ fn every_sql_function_that_is_documented_is_played() {
         .collect();
     assert!(functions.len() > 40, "{functions:?}");
     let missing: Vec<&str> = functions.into_iter().filter(|function| !played.contains(&format!("queue.{function}("))).collect();
-    assert!(missing.is_empty(), "play these in tests/torture/src/conformance/sql.rs: {missing:?}");
+    assert!(missing.is_empty(), "play these in tests/conformance/src/sql.rs: {missing:?}");
 }
 
 fn files_of(folder: &Path) -> Vec<String> {

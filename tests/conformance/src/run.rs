@@ -1,4 +1,4 @@
-//! Jobs that a worker runs: completions, retries, final failures, and writes in job transactions.
+//! Operations of running jobs. They cover completions, retries and final failures, and writes in job transactions.
 
 use std::time::Duration;
 

@@ -137,7 +137,7 @@ async fn endless(world: &World) -> Result<()> {
     let code = refused.err().and_then(|error| error.as_database_error().and_then(DatabaseError::code).map(std::borrow::Cow::into_owned));
     match code.as_deref() {
         Some("25000") => Ok(()),
-        // A distributed store rejects these calls on its own node.
+        // The node of a distributed store rejects a wait under repeatable read with this code.
         Some("0A000") => not_on_citus(world, "the store's own node refuses writes under repeatable read"),
         _ => bail!("{code:?}"),
     }

@@ -216,7 +216,9 @@ async fn doctor(world: &World) -> Result<()> {
     let broken: Vec<_> = diagnosis.findings.iter().filter(|finding| finding.severity == Severity::Broken).collect();
     ensure!(broken.is_empty() && diagnosis.server.is_some(), "{broken:?}");
     ensure!(diagnosis.worst() != Some(Severity::Broken));
-    ensure!(diagnosis.findings.iter().all(|finding| finding.kind.severity() <= Severity::Warning && !finding.kind.consequence().is_empty()));
+    ensure!(
+        diagnosis.findings.iter().all(|finding| finding.kind.severity() <= Severity::Warning && !finding.kind.consequence().is_empty())
+    );
     let unreachable = Diagnosis::unreachable(world.store, "a test");
     ensure!(unreachable.findings.iter().all(|finding| !finding.kind.advice().is_empty()));
     if world.setup.read.is_none() {

@@ -1,0 +1,71 @@
+//! `conformance`: runs the program `queue-conformance` with the command's database.
+//!
+//! The program is a separate crate, so that worker binaries contain neither its job types nor its dependencies.
+
+use std::{
+    env::{self, consts::EXE_SUFFIX},
+    ffi::OsString,
+    io::{self, ErrorKind},
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
+
+use super::{open::check_addresses, problem::Problem, settings::Settings};
+
+pub(super) const MANUAL: &str = "\
+Examples:
+  queue-worker conformance                          against the database of the settings
+  queue-worker conformance --only limits --json     only operations whose name contains the text
+  queue-worker conformance -- --help                all options
+
+It creates three schemas and some roles with names of its own, and drops them at the end. Install it once: cargo install queue-conformance
+
+Exit codes: 0 all operations work, 1 some do not, 2 the server is unavailable (or wrong usage)";
+
+#[derive(clap::Args)]
+pub(super) struct ConformanceArgs {
+    /// Options of `queue-conformance`
+    #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+    options: Vec<OsString>,
+}
+
+/// Runs the program. On Unix, the program replaces this process, so that it receives signals directly.
+pub(super) fn conformance(settings: &Settings, args: ConformanceArgs) -> Result<ExitCode, Problem> {
+    check_addresses(settings, !cfg!(debug_assertions))?;
+    let mut command = Command::new(find_program());
+    command.args(args.options);
+    // The environment keeps passwords out of the list of processes.
+    for (variable, url) in
+        [("DATABASE_URL", &settings.database_url), ("QUEUE_DIRECT_URL", &settings.direct_url), ("QUEUE_READ_URL", &settings.read_url)]
+    {
+        match url {
+            Some(url) => command.env(variable, url),
+            None => command.env_remove(variable),
+        };
+    }
+    execute(&mut command).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Problem::failed(
+            "the program `queue-conformance` is not installed; `cargo install queue-conformance` installs it; it may also be in the folder \
+             of this binary",
+        ),
+        _ => Problem::failed(format!("`queue-conformance` cannot be started: {error}")),
+    })
+}
+
+/// Returns the path of the program in the folder of this binary if it exists there, and otherwise its name, which is searched in `PATH`.
+fn find_program() -> PathBuf {
+    let name = PathBuf::from(format!("queue-conformance{EXE_SUFFIX}"));
+    let beside = env::current_exe().ok().and_then(|binary| Some(binary.parent()?.join(&name)));
+    beside.filter(|path| path.exists()).unwrap_or(name)
+}
+
+#[cfg(unix)]
+fn execute(command: &mut Command) -> io::Result<ExitCode> {
+    Err(std::os::unix::process::CommandExt::exec(command))
+}
+
+#[cfg(not(unix))]
+fn execute(command: &mut Command) -> io::Result<ExitCode> {
+    let code = command.status()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}

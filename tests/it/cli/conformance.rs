@@ -1,0 +1,45 @@
+//! Tests `conformance`, which runs the separate program `queue-conformance`.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Output};
+
+use super::{CLI, command, failed, folder, text};
+
+/// Runs `conformance` with a copy of the binary in the folder, and with only this folder's `bin` in `PATH`.
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    let binary = folder.join("queue-worker");
+    let mut command = command(binary.to_str().unwrap(), arguments);
+    command
+        .env("PATH", folder.join("bin"))
+        .env("DATABASE_URL", "postgres://localhost/one")
+        .env("QUEUE_READ_URL", "postgres://localhost/two");
+    command.output().unwrap()
+}
+
+/// Writes a script with the name of the program, which prints `name`, its addresses and its arguments.
+fn write_program(folder: &Path, name: &str) {
+    let script = format!("#!/bin/sh\necho {name} \"$DATABASE_URL\" \"[$QUEUE_DIRECT_URL]\" \"$QUEUE_READ_URL\" \"$*\"\nexit 7\n");
+    let path = folder.join("queue-conformance");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn conformance_runs_its_program_with_the_addresses_of_the_settings_and_returns_its_exit_code() {
+    let folder = folder().join("conformance");
+    fs::create_dir_all(folder.join("bin")).unwrap();
+    fs::hard_link(CLI, folder.join("queue-worker")).unwrap();
+
+    let (code, error) = failed(&run(&folder, &["conformance"]));
+    assert!(code == Some(1) && error.contains("`queue-conformance` is not installed"), "{error}");
+    let (code, error) = failed(&run(&folder, &["conformance", "--embedded"]));
+    assert!(code == Some(2) && error.contains("are both set"), "the addresses are checked first: {error}");
+
+    write_program(&folder.join("bin"), "path");
+    let found = run(&folder, &["conformance", "--only", "limits", "--json"]);
+    assert_eq!(text(&found.stdout), "path postgres://localhost/one [] postgres://localhost/two --only limits --json\n");
+    assert_eq!(found.status.code(), Some(7));
+
+    write_program(&folder, "beside");
+    let found = run(&folder, &["--direct-url", "postgres://localhost/three", "conformance", "--", "--help"]);
+    assert_eq!(text(&found.stdout), "beside postgres://localhost/one [postgres://localhost/three] postgres://localhost/two --help\n");
+}
