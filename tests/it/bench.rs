@@ -5,8 +5,8 @@ use std::process::{Command, Output, Stdio};
 use tests::TestDb;
 
 /// Workloads whose output the test checks.
-const WORKLOADS: [&str; 18] =
-    ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "L1", "L2", "L3", "L4", "F1", "F2", "F3"];
+const WORKLOADS: [&str; 19] =
+    ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "L1", "L2", "L3", "L4", "F1", "F2", "F3", "S1"];
 
 async fn bench(db: &TestDb, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_test-bench"));
@@ -48,6 +48,6 @@ async fn a_workload_is_named_in_any_case_and_an_unknown_one_is_refused_with_the_
     assert!(output.status.success() && text.contains("uniform") && text.contains("hot"), "{text}");
     let output = bench(&db, &["W12"]).await;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && text.contains("W12") && text.contains("L4, F1, F2, F3, F4, F5, F6, all"), "{text}");
+    assert!(output.status.code() == Some(2) && text.contains("W12") && text.contains("L4, F1, F2, F3, F4, F5, F6, S1, all"), "{text}");
     db.finish().await;
 }

@@ -39,7 +39,7 @@ explains the figures.";
     max_term_width = 110
 )]
 struct Args {
-    /// W1 to W11, L1 to L4, F1 to F6, or all
+    /// W1 to W11, L1 to L4, F1 to F6, S1, or all
     #[arg(value_name = "WORKLOAD", default_value = "all", ignore_case = true, value_parser = workloads())]
     workloads: Vec<&'static [(&'static str, Workload)]>,
     /// Print a line of JSON for each result
@@ -61,7 +61,7 @@ struct Args {
     role: Option<Role>,
 }
 
-/// Environment variable that makes this binary act as the command line of a store, so that `sizes` can measure commands.
+/// Environment variable that makes this binary act as the `queue-worker` command line, so that `sizes` can measure its commands.
 pub(crate) const AS_COMMAND: &str = "QUEUE_BENCH_AS_COMMAND";
 
 /// Subcommands. Without a subcommand, the program runs the benchmark.
@@ -94,6 +94,9 @@ enum Role {
         /// Tune the worker for jobs that take no time, with the given number of jobs per claim
         #[arg(long)]
         batch: Option<usize>,
+        /// URL of a database whose store to serve, for each store
+        #[arg(long)]
+        store: Vec<String>,
     },
 }
 
@@ -125,7 +128,7 @@ async fn run_command(args: &Args) -> Result<(), BenchError> {
         None => Database::embedded().await?,
     };
     let done = match &args.role {
-        Some(Role::Worker { goal, batch }) => process::work(database.pool(), *batch, *goal).await.map_err(BenchError::from),
+        Some(Role::Worker { goal, batch, store }) => process::work(database.pool(), store, *batch, *goal).await.map_err(BenchError::from),
         Some(Role::Sizes { scale, runs, only, here, .. }) => {
             let options = SizesOptions { share: (!here).then_some(*scale), runs: (*runs).into(), only };
             sizes::run(&database, options, line).await
@@ -172,7 +175,7 @@ fn line(text: &str) -> Result<(), BenchError> {
 }
 
 /// Installs the logger. The driver's warnings about slow statements are disabled, because the benchmark runs slow statements on purpose.
-/// `RUST_LOG` enables more log lines.
+/// `RUST_LOG` overrides this filter.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,sqlx::query=error"));
     let log = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);

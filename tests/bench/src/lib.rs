@@ -14,6 +14,7 @@ mod keyed;
 mod limited;
 mod flows;
 mod fans;
+mod stores;
 mod trickle;
 mod steady;
 mod line;
@@ -79,9 +80,9 @@ pub(crate) enum Workload {
     HeldTransactions,
     /// L1: drains jobs under one limit.
     Limited,
-    /// L2: drains jobs under limits by key.
+    /// L2: drains jobs under per-key limits.
     ByKey,
-    /// L4: drains jobs under a rate limit by key.
+    /// L4: drains jobs under a per-key rate limit.
     RatedByKey,
     /// L3: drains jobs from a fair queue.
     Fair,
@@ -89,11 +90,13 @@ pub(crate) enum Workload {
     Steps,
     /// F4, F5 and F6: runs maps and wakes parked jobs.
     Fans,
+    /// S1: drains stores on several servers.
+    Stores,
 }
 
 impl Workload {
     /// Workloads by name, in order. W3 and W6 are the same workload, because W6 is the cost of the jobs in W3.
-    pub(crate) const ALL: [(&str, Self); 21] = [
+    pub(crate) const ALL: [(&str, Self); 22] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
         ("W3", Self::Drain),
@@ -115,6 +118,7 @@ impl Workload {
         ("F4", Self::Fans),
         ("F5", Self::Fans),
         ("F6", Self::Fans),
+        ("S1", Self::Stores),
     ];
 
     async fn run(self, database: &mut BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
@@ -135,6 +139,7 @@ impl Workload {
             Self::Fair => limited::run_fair(database, plan, sink).await,
             Self::Steps => flows::run(database, plan, sink).await,
             Self::Fans => fans::run(database, plan, sink).await,
+            Self::Stores => stores::run(plan, sink).await,
         }
     }
 }
@@ -142,7 +147,7 @@ impl Workload {
 /// Reasons why a measurement fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// The queue did not run each job exactly once.
+    /// A check of the benchmark failed, for example because the queue did not run each job exactly once.
     #[error("{workload}: {what}")]
     Wrong { workload: &'static str, what: String },
     /// The worker process could not be started, or exited by itself.

@@ -79,7 +79,7 @@ pub(crate) async fn notify(database: &BenchDatabase, rows: u64, every: Duration)
     let mut listener = PgListener::connect_with(database.pool()).await?;
     listener.listen("plain").await?;
     let mut taker = database.connection().await?;
-    // The commit is asynchronous, as for a claim. If a crash loses the commit, the row still exists.
+    // The deletes commit asynchronously, as claims do in the queue. If a crash loses a commit, the row still exists.
     sqlx::raw_sql("set synchronous_commit = off").execute(&mut *taker).await?;
     let taking = tokio::spawn(async move {
         let mut taken = Vec::new();
@@ -198,6 +198,15 @@ where
     for _ in 0..clients {
         connections.push(database.connection().await?);
     }
+    together_on(connections, work).await
+}
+
+/// Runs a client on each of the connections, concurrently. Returns the time until the last client has finished.
+pub(crate) async fn together_on<F, W>(connections: Vec<PoolConnection<Postgres>>, work: F) -> Result<Duration, BenchError>
+where
+    F: Fn(PoolConnection<Postgres>, u64) -> W,
+    W: Future<Output = Result<(), BenchError>> + Send + 'static,
+{
     let began = Instant::now();
     let clients: Vec<_> = connections.into_iter().zip(0..).map(|(connection, client)| tokio::spawn(work(connection, client))).collect();
     for client in clients {

@@ -10,9 +10,13 @@ use std::{
     time::Duration,
 };
 
-use queue_worker::{Config, Error, Worker};
+use queue_core::{
+    Store,
+    stores::{Member, Roster},
+};
+use queue_worker::{Config, Error, StoresWorker, Worker};
 use serde::{Deserialize, Serialize};
-use sqlx::PgPool;
+use sqlx::{PgPool, postgres::PgPoolOptions};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -72,8 +76,9 @@ pub(crate) struct RunCounts {
     pub(crate) waits: Vec<u64>,
 }
 
-/// Runs a worker process until stdin is closed, then reports the counts.
-pub(crate) async fn work(pool: &PgPool, batch: Option<usize>, goal: u64) -> Result<(), Error> {
+/// Runs a worker process until stdin is closed, then reports the counts. If `stores` contains URLs, the process serves the stores in those
+/// databases instead of the store behind `pool`.
+pub(crate) async fn work(pool: &PgPool, stores: &[String], batch: Option<usize>, goal: u64) -> Result<(), Error> {
     RUN_COUNTER.set_goal(goal, |first| send_message(&WorkerMessage::Reached { first }));
     let (ended, end) = oneshot::channel::<()>();
     std::thread::spawn(move || {
@@ -84,8 +89,18 @@ pub(crate) async fn work(pool: &PgPool, batch: Option<usize>, goal: u64) -> Resu
     if let Some(batch) = batch {
         (config.concurrency, config.batch) = (500, batch);
     }
-    let worker = Worker::new(pool.clone()).register::<Noop>().config(config);
-    worker.run(async { drop(end.await) }).await?;
+    let configure = move |worker: Worker| worker.register::<Noop>().config(config.clone());
+    let shutdown = async { drop(end.await) };
+    if stores.is_empty() {
+        configure(Worker::new(pool.clone())).run(shutdown).await?;
+    } else {
+        let roster = Roster::default();
+        for (nth, url) in stores.iter().enumerate() {
+            let pool = PgPoolOptions::new().connect_lazy(url)?;
+            roster.put(Member::new(&format!("s{nth}"), &pool, Store::default())?);
+        }
+        StoresWorker::new(&roster, move |_, worker| configure(worker)).run(shutdown).await?;
+    }
     let mut waits = RUN_COUNTER.take_waits();
     waits.sort_unstable();
     send_message(&WorkerMessage::RunCounts(RunCounts { runs: RUN_COUNTER.runs(), distinct: RUN_COUNTER.distinct(), waits }));
@@ -113,11 +128,23 @@ const PATIENCE: Duration = Duration::from_mins(5);
 impl WorkerProcess {
     /// Starts a worker process that reports when it has run `goal` jobs.
     pub(crate) fn start(database: &BenchDatabase, shape: Shape, goal: u64) -> Result<Self, BenchError> {
+        Self::start_with(database, &[], shape, goal)
+    }
+
+    /// Starts one worker process for the stores in `databases`, which must not be empty.
+    pub(crate) fn start_on(databases: &[&BenchDatabase], shape: Shape, goal: u64) -> Result<Self, BenchError> {
+        Self::start_with(databases[0], databases, shape, goal)
+    }
+
+    fn start_with(database: &BenchDatabase, stores: &[&BenchDatabase], shape: Shape, goal: u64) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| BenchError::Process(format!("cannot be started: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.args(["worker", "--goal", &goal.to_string()]);
         if let Some(batch) = shape.batch() {
             command.args(["--batch", &batch.to_string()]);
+        }
+        for store in stores {
+            command.args(["--store", store.url()]);
         }
         let mut child = command.env("DATABASE_URL", database.url()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());

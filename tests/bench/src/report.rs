@@ -24,7 +24,7 @@ pub(crate) struct Server {
 /// Result of a workload, with the values of all runs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Record {
-    /// Workload: `W1` to `W11`, `L1` to `L4` or `F1` to `F6`.
+    /// Workload: `W1` to `W11`, `L1` to `L4`, `F1` to `F6` or `S1`.
     pub(crate) workload: &'static str,
     /// Variant of the workload. The name of a baseline starts with `line`.
     pub(crate) variant: String,
