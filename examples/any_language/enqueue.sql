@@ -1,3 +1,4 @@
+-- Enqueues jobs with psql, waits for a result, and cancels a job.
 -- psql -qAt "$DATABASE_URL" -f examples/any_language/enqueue.sql
 \set ON_ERROR_STOP on
 create temporary table guest (name text);
@@ -15,17 +16,17 @@ insert into guest values ('ada');
 select queue.enqueue('greet', '{"name": "ada"}') as id \gset
 commit;
 
--- Its result. No row if it has not finished after 10 s.
+-- Wait up to 10 s for the result of the job. No row is returned if the job has not finished by then.
 select state || ': ' || (output #>> '{}') from queue.wait(:id, '10 s');
 
--- A job for tomorrow; options have names.
+-- Enqueue a job that starts in one day. The third argument contains the options.
 select queue.enqueue('greet', '{"name": "bob"}', '{"after": "1 day"}') as id \gset
 select state from queue.status(:id);
 select 'over in 50 ms: ' || count(*) from queue.wait(:id, '50 ms');
 select queue.cancel(:id);
 select state from queue.status(:id);
 
--- An operation that the job's state does not allow is an error that names the state.
+-- The job is already cancelled. A second cancellation therefore fails with an error that names the job's state.
 \set ON_ERROR_STOP off
 select queue.cancel(:id);
 \echo refused: :SQLSTATE

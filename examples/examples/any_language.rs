@@ -20,7 +20,7 @@ impl Handler for Greet {
 /// Call that enqueues a job from psql, Python or a trigger, in the caller's transaction. Omitted parameters have defaults.
 const BY_NAME: &str = r#"select queue.enqueue(job_type => 'example_greet', payload => '{"name": "psql"}')"#;
 
-/// Statement that enqueues a job for every row of a table, with a type, a payload and options.
+/// Statement that enqueues one job per row of a query, with a type, a payload and options.
 const MANY: &str = "
 select queue.enqueue('example_greet', jsonb_build_object('name', name), '{\"priority\": 150}')
 from unnest(array['ada', 'bob']) name";

@@ -1,5 +1,5 @@
 //! Batches: one handler call runs many jobs. In this example, the jobs are push notifications that are sent in one request. Each job has
-//! its own result. If one job makes the whole request fail, the other jobs still complete.
+//! its own result. If one job makes the whole request fail, the jobs are retried in smaller batches, so the other jobs still complete.
 
 use std::time::{Duration, Instant};
 

@@ -41,7 +41,7 @@ async fn main() -> anyhow::Result<()> {
     assert!(Resize { photo: 4 }.enqueue(&mut tx).unless_at_capacity().await?.is_none());
     tx.commit().await?;
 
-    // The waiting producer enqueues its job as soon as a worker has claimed another job.
+    // The waiting producer enqueues its job as soon as a worker claims a job from the queue.
     let worker = examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs);
     let waits = Resize { photo: 5 }.enqueue(pool).wait_for_capacity(Duration::from_secs(30));
     let (done, last) = tokio::join!(worker, waits.into_future());

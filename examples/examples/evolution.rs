@@ -1,5 +1,5 @@
-//! Payload that changes between releases. The new release reads jobs of the old release. The old release leaves jobs of the new release in
-//! the queue.
+//! Payload that changes between releases. The new release runs the jobs of the old release. The old release cannot read the new payload,
+//! so it leaves the jobs of the new release in the queue.
 
 use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, operate};
 use queue_worker::{Database, Worker};

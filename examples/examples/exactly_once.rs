@@ -4,7 +4,7 @@ use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Job that moves money. The claim, the two updates, the enqueue of the receipt and the completion are one commit.
+/// Job that moves money. The claim, the two updates, the enqueue of the receipt and the completion commit together.
 #[job(name = "example_transfer", transactional, backoff = fixed("50ms"))]
 #[derive(Serialize, Deserialize)]
 struct Transfer {

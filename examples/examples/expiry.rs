@@ -30,7 +30,7 @@ async fn main() -> anyhow::Result<()> {
     // No worker is running yet. The first code is valid for one millisecond. The second code is valid for one minute, as its type declares.
     let late = SendCode { to: "Ada".into() }.enqueue(pool).expires_in(Duration::from_millis(1)).await?;
     let in_time = SendCode { to: "Bob".into() }.enqueue(pool).await?;
-    // The equivalent in SQL: select queue.enqueue('example_code', '{"to": "Ada"}', '{"expires_in": "10 minutes"}')
+    // In SQL, the expiry time is an option: select queue.enqueue('example_code', '{"to": "Ada"}', '{"expires_in": "10 minutes"}')
 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));

@@ -1,4 +1,5 @@
-//! Own transaction of a handler, begun after the slow work. The handler's writes, the follow-up job and the completion are one commit.
+//! Handler that begins its own transaction after the slow work. The handler's writes, the follow-up job and the completion commit
+//! together.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};

@@ -49,7 +49,8 @@ async fn main() -> anyhow::Result<()> {
     tx.commit().await?;
     let from = acme.member().name().to_owned();
 
-    // From now on the tenant's jobs go to the other store, even from producers that do not know about the move yet.
+    // After `move_tenant` returns, producers that have noticed the move enqueue into the other store. Once `go_on` has fenced the old
+    // store, all producers do.
     let to = if from == "example_a" { "example_b" } else { "example_a" };
     stores.move_tenant("acme", to).await?;
     while stores.go_on("acme").await? != MoveState::Over {

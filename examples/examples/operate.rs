@@ -31,8 +31,8 @@ async fn main() -> anyhow::Result<()> {
     let queue = database.queue();
     let bills = Bill::enqueue_all((0..10).map(|number| Bill { number }), pool).returning_ids().await?;
 
-    // An operation applies to all jobs that match a filter, in batches, or to a single job. An operation on a job in the wrong state is
-    // rejected with an error that names the state.
+    // An operation applies to a single job or, in batches, to all jobs that match a filter. If a single job is in the wrong state, the
+    // operation is rejected with an error that names the state.
     println!("{} bills wait", queue.jobs().queue("bills").cancel().count().await?);
     queue.jobs().queue("bills").snooze(Duration::from_hours(1)).await?;
     queue.jobs().queue("bills").run_now().await?;
@@ -44,7 +44,8 @@ async fn main() -> anyhow::Result<()> {
     let worker = || Worker::new(pool.clone());
     examples::run_until_finished(worker().state(Bank { is_closed: true }), pool, &bills).await?;
 
-    // A job that failed permanently is a dead letter until an operator requeues it. This call requeues at most fifty jobs per second.
+    // A job that failed permanently is a dead letter until an operator requeues it. The requeue below is limited to fifty jobs per
+    // second.
     let closed = queue.jobs().of_type::<Bill>().error("bank is closed").state(JobState::Dead);
     for job in closed.clone().list().await?.jobs {
         println!("job {}: {}", job.id, job.error.unwrap_or_default());

@@ -25,7 +25,7 @@ const KEY_OF_JUNE: &str = "S2V5IG9mIEp1bmUsIGZvciBhbiBleGFtcGxlIG9ubHk=";
 /// Key that hashes the uniqueness keys derived from payloads. This key does not change when the encryption keys are rotated.
 const HASHING: &str = "SGFzaGluZyBrZXksIGZvciBhbiBleGFtcGxlIG9ubHk=";
 
-/// Returns the stored payload, as shown to operators, in dumps and on the dashboard.
+/// Returns the payload as it is stored. Operators see the same text, for example in dumps and on the dashboard.
 async fn seen(pool: &PgPool, job: JobId) -> anyhow::Result<String> {
     Ok(JobRef::from_id(job).find(pool).await?.payload.map(|payload| payload.to_string()).unwrap_or_default())
 }

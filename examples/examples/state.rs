@@ -1,5 +1,5 @@
-//! State shared by handlers, such as clients, pools and settings, is passed to the worker once. A worker does not start if state is
-//! missing.
+//! Shared state of handlers, such as clients, pools and settings. The state is passed to the worker once. A worker does not start if
+//! state that one of its handlers needs is missing.
 
 use std::sync::{
     Arc,

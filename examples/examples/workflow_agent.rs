@@ -58,7 +58,7 @@ async fn model(pool: &PgPool, job: JobId, task: &str, seen: &[u64]) -> Result<Re
     Ok(if sum > 200 { Reply::Answer(format!("{task}: {sum}")) } else { Reply::Call { tool: "square".to_owned(), input: sum % 10 + 1 } })
 }
 
-/// Calls a tool. A tool that changes an external system passes the key on, so that the change happens only once.
+/// Calls a tool. A tool that changes an external system passes the idempotency key to that system, so that the change happens only once.
 async fn call(tool: &str, input: u64, _key: String) -> Result<u64, std::io::Error> {
     tokio::time::sleep(Duration::from_millis(30)).await;
     if tool == "square" { Ok(input * input) } else { Err(std::io::Error::other("there is no such tool")) }

@@ -19,7 +19,7 @@ enum Decision {
 #[derive(Serialize, Deserialize)]
 struct Expense {
     amount: u32,
-    /// Maximum wait for each decision, in production for example three days.
+    /// Maximum wait for each decision, for example three days in production.
     patience: Duration,
 }
 
@@ -27,7 +27,7 @@ impl Handler for Expense {
     async fn run(self, cx: &Durable) -> JobResult<String> {
         for (round, who) in ["the manager", "the director"].into_iter().enumerate() {
             cx.step(("ask", round), ask(who, self.amount)).await?;
-            // One signal name, and a number for each wait.
+            // Each wait is identified by the signal's name and the index of the approver.
             let decision: Option<Decision> = cx.receive(("decision", round)).timeout(self.patience).await;
             match decision {
                 Some(Decision::Approved { by }) => {
@@ -42,7 +42,7 @@ impl Handler for Expense {
     }
 }
 
-/// Called by a web server, in the transaction of its other writes.
+/// Sends a decision to the job. A web server would do this in the transaction of its other writes.
 async fn decide(job: JobHandle<Expense>, decision: &Decision, pool: &PgPool) -> anyhow::Result<()> {
     let mut tx = pool.begin().await?;
     anyhow::ensure!(job.signal(&mut tx, "decision", decision).await? == SignalOutcome::Sent, "it is over already");

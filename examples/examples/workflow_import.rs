@@ -39,7 +39,7 @@ impl Handler for Import {
     }
 }
 
-/// A plain job with its own retries and limits.
+/// Job that imports one page. It is a plain job with its own retries and limits.
 #[job(name = "example_import_page", max_attempts = 3, backoff = fixed("10ms"), output = i64)]
 #[derive(Serialize, Deserialize)]
 struct ImportPage {

@@ -34,7 +34,7 @@ impl Handler for Order {
             return Ok(format!("order {} is on its way", self.order));
         };
         for undo in done.into_iter().rev() {
-            // A compensation that fails needs a person: the job becomes a dead letter, and continues from here when it is requeued.
+            // A refused compensation needs a person: the job becomes a dead letter, and continues from here when it is requeued.
             let take_back = async {
                 let asked = shop.ask(undo, self.order, &self.card, cx.key(undo)).await?;
                 asked.map_err(|why| Failure::terminal(format!("{undo}: {why}")))
@@ -45,7 +45,7 @@ impl Handler for Order {
     }
 }
 
-/// External services, which perform each operation once per key. The bank is unavailable at the first call.
+/// Simulated external services, which perform each operation once per key. The bank is unavailable at the first call.
 struct Shop(PgPool);
 
 impl Shop {
@@ -65,7 +65,7 @@ impl Shop {
     }
 }
 
-/// Returns the services called for an order, in the order of the calls.
+/// Returns the names of the operations called for an order, in the order of the calls.
 async fn calls(pool: &PgPool, order: i64) -> sqlx::Result<String> {
     let calls = "select coalesce(string_agg(what, ' ' order by n), '') from example_calls where id = $1";
     sqlx::query_scalar(calls).bind(order).fetch_one(pool).await

@@ -32,7 +32,7 @@ impl Handler for SignUp {
             Some(Paid { plan }) => plan.as_str(),
             None => "none",
         };
-        // Committed together with the journal entry, so it takes effect exactly once.
+        // The insert is committed together with the journal entry, so it takes effect exactly once.
         let set_plan = async |tx: &mut sqlx::PgConnection| {
             let insert = sqlx::query("insert into example_plans (id, plan) values ($1, $2)").bind(self.user).bind(plan);
             insert.execute(tx).await.map(|done| done.rows_affected())
@@ -51,7 +51,7 @@ async fn mail(user: i64, text: &str, key: String) -> Result<(), std::io::Error> 
     Ok(())
 }
 
-/// Without a database, waits end immediately.
+/// Tests the job without a database. Each run stops at the next sleep or wait, and returns without waiting for its end.
 async fn test_it() {
     let sign_up = || testing::run(SignUp { user: 1, day: Duration::from_hours(24) });
     let asleep = sign_up().await;

@@ -6,7 +6,7 @@ use queue_core::{JobId, JobRef, operate::JobRecord};
 use queue_worker::Worker;
 use sqlx::PgPool;
 
-/// Runs a worker until `jobs` are completed, dead or cancelled. A real program runs a worker until a signal arrives:
+/// Runs a worker until all `jobs` have reached a final state. A real program runs a worker until a signal arrives:
 /// `worker.run(shutdown_signal())`.
 ///
 /// # Errors

@@ -52,7 +52,8 @@ fn the_demo_finds_the_duplicates_in_its_own_sources() {
     let data = std::env::temp_dir().join(format!("queue-demo-{}", std::process::id()));
     std::fs::create_dir_all(&data).unwrap();
     let ran = Command::new(env!("CARGO_BIN_EXE_demo")).arg("src").env("QUEUE_PG_DATA", &data).stdin(Stdio::null()).output().unwrap();
-    // The demo's server stops shortly after the demo exits.
+    // The demo's server stops shortly after the demo exits. Until then the removal of its data may be incomplete, so the removal is
+    // repeated.
     while data.exists() {
         let _ = std::fs::remove_dir_all(&data);
     }

@@ -14,8 +14,9 @@ begin
   if not found then
     return;
   end if;
-  -- Citus gives each node its own range of sequence numbers, which may be below another node's range. The range is removed only once,
-  -- because the removal waits for sessions that have drawn a number.
+  -- Citus gives each node its own range of sequence numbers. The range is removed, because the numbers drawn on this node have to exceed
+  -- those of all earlier nodes. ALTER SEQUENCE waits for transactions that have drawn a number, so it runs only if the sequence still has
+  -- a range.
   for one in
     select s.schemaname, s.sequencename, s.min_value > 1 or s.max_value < 9223372036854775807 as has_span
     from pg_sequences s
@@ -26,8 +27,8 @@ begin
     end if;
     perform setval(format('%I.%I', one.schemaname, one.sequencename), times << 40);
   end loop;
-  -- Sequence numbers that were stored on another node are invalid on this node. After the reset, the jobs of each queue with a capacity
-  -- are counted again.
+  -- The columns of queue.capacity contain sequence numbers of another node, which are invalid on this node. The new values leave no
+  -- ticket, so the next enqueue into each queue with a capacity counts the waiting jobs of the queue.
   update queue.capacity c set since = times << 40, tickets = times << 40, beside = times << 40;
   update queue.lane l set born = pg_current_xact_id();
   update queue.lane l set leaving = pg_current_xact_id(), passed = null, above = null where l.leaving is not null;

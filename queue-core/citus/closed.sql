@@ -1,3 +1,3 @@
--- Revokes the default privileges on the local functions of a distributed store, as roles/closed.sql does for the store. Roles get these
--- privileges only through let_in.sql.
+-- Revokes from PUBLIC the default privileges on the local functions of a distributed store. roles/closed.sql does the same for the
+-- objects of the store itself. Roles other than the owner get privileges on the local functions only through let_in.sql.
 revoke all on all routines in schema "queue_schema_here" from public;

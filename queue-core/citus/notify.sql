@@ -1,5 +1,5 @@
--- Notifies a channel like pg_notify. A transaction started on another node may be prepared, and a prepared transaction cannot notify. In
--- such a transaction the function stores the notification, and the next worker that polls sends it.
+-- Sends a notification, as pg_notify does. Citus may prepare a transaction that was started on another node, and a prepared transaction
+-- cannot notify. In such a transaction, the function stores the notification, and the next worker that polls sends it.
 create or replace function queue_here.notify(channel text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

@@ -1,5 +1,6 @@
--- Additional tables of a store on Citus. `place` contains the node of the last write, and the number of times that this node has changed.
--- `fence` is always empty. Statements access `fence` to make Citus treat them as writes, or to check that the store is on this node.
+-- Additional tables of a store on Citus. `place` contains the node that last wrote to the store, and the number of times that the store
+-- has changed its node. `fence` is always empty. Statements access `fence` to make Citus treat them as writes, or to check that the store
+-- is on the current node.
 create table queue.place (
   one      boolean  not null default true,
   node     integer  not null default -1,  -- group of the node, as in pg_dist_node

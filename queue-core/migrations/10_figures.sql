@@ -1,6 +1,6 @@
 -- Functions that return statistics for monitoring systems. Monitoring systems may call the functions every few seconds, because the cost
--- does not grow with the number of waiting jobs. The cost grows with the age of the oldest snapshot only where documented. `partial`
--- means that the result may be incomplete.
+-- does not grow with the number of waiting jobs. An old snapshot increases the cost only of functions whose comment mentions it.
+-- `partial` means that the result may be incomplete.
 --
 -- All functions are read-only, and set their planner options regardless of the connection's settings. `counts` is planned for each call,
 -- so that only the required partitions are opened. The other functions are planned once per connection.
@@ -10,11 +10,12 @@
 -- cheap to read.
 --
 -- If the table ready has at most `heap` bytes and few jobs are ready, the floors are exact. They are then read from the heap, where a
--- dead row costs a sixth of a dead index entry. Otherwise the floors come from the newest history, for lanes with a job that finished in
--- the last ten seconds. Lanes without a returned row are read from their start.
+-- dead row costs a sixth as much as a dead index entry. Otherwise the floors come from the newest history, for lanes with a job that
+-- finished in the last ten seconds. The callers read lanes without a returned row from their start.
 --
--- A floor from the history is marked `partial`, because it may skip jobs: jobs that were committed late or released have lower positions.
--- Workers use the same method and find such jobs within seconds.
+-- A floor from the history is marked `partial`, because jobs may have positions below the floor. A job has a lower position if it was
+-- released, or if the transaction that enqueued it committed after jobs with higher positions had finished. Workers also
+-- start their claims at a floor, and their scans for late jobs find the jobs below the floor within seconds.
 create function queue.lane_floors(bloat bigint default 100000, heap bigint default 83886080)
   returns table (seq bigint, lane bigint, partial boolean)
   language plpgsql stable
@@ -79,13 +80,13 @@ as $$
 begin
   return query
   with found as materialized (
-    -- The lanes are read in order, because neighbouring index entries are read faster.
+    -- Sorts the lanes, because consecutive probes of neighbouring index entries are faster.
     select l.lane, l.queue, coalesce(p.seq, 0) as floor, p.partial, row_number() over (order by l.lane) as place
     from (select distinct l.lane, l.queue from queue.lane l where l.ctid >= '(0,0)') l
     left join queue.lane_floors() p on p.lane = l.lane
   ), bar as materialized (
-    -- Upper bound of the positions to read: the highest first position among the `most` queues that have waited longest, computed from
-    -- the first thousand lanes. Queues whose first position is higher have waited less and are not returned.
+    -- Highest position to read: the highest first position of the `most` queues that have waited longest. Only the first thousand lanes
+    -- are considered. Queues whose first position is higher have waited less and are not returned.
     select max(h.seq) as seq
     from (
       select min(f.seq) as seq
@@ -128,8 +129,8 @@ $$;
 -- jobs if `most` is null, and `partial` reports whether there may be more. `since` is measured by the database clock, and null if no job
 -- is ready.
 --
--- Reads the newest rows of the history. In each lane of the queue, reads one index entry at the start and up to `most` at the end.
--- Entries at the end are live.
+-- Unless `most` is null, the function reads each lane only from its floor on (queue.lane_floors). It reads one entry there to find the
+-- first job. To count the jobs, it reads up to `most` entries from the lane's end, where few entries are dead.
 create function queue.backlog(
   queue text, most integer default 10000,
   out ready bigint, out partial boolean, out since timestamptz, out waited_ms double precision
@@ -182,7 +183,8 @@ $$;
 --   completed, cancelled, expired       only the newest `most` / 4 rows of done and of done_many (some hundred jobs per row) are counted,
 --                                       so every count is a lower bound
 --
--- Waiting jobs are first read in heap order, where a dead row costs a tenth of a dead index entry.
+-- Waiting jobs are first counted in heap order, where a dead row costs a tenth as much as a dead index entry. The lanes are read by index
+-- only for states with more than `most` entries.
 --
 -- With `top`, returns only the `top` pairs of queue and job type with the most unfinished jobs. Additional rows without queue and job
 -- type then contain the total number of jobs by state. A row without a state contains the number of omitted pairs.
@@ -195,8 +197,8 @@ create function queue.counts(most bigint default 20000, top integer default null
   set jit = off
 as $$
 declare
-  -- Lowest id of the finished jobs to read, ids of the running jobs to read, and the lowest of the latter. Partitions of days before the
-  -- lowest ids are not opened.
+  -- `lowest` is the lowest id of the finished jobs to read. `held_ids` are the ids of running jobs whose lease does not contain their
+  -- lane, and `held_low` is the lowest of them. Partitions of days before `lowest` and `held_low` are not opened.
   lowest    bigint;
   held_ids  bigint[];
   held_low  bigint;
@@ -316,7 +318,7 @@ begin
   ), seen_of_listed as materialized (
     select s.state, s.lane, s.jobs from sampled s where s.lane in (select c.lane from listed c)
   ), floors as materialized (
-    -- Passes `heap => 0`, because the heap was already read above.
+    -- `heap => 0` takes the floors from the history. Exact floors would require another scan of the heap, which was already read above.
     select p.lane, p.seq from queue.lane_floors(heap => 0) p where exists (select from many m where m.state = 'ready')
   ), probed as materialized (
     select m.state, c.lane, greatest(least(n.jobs, a.share), least(coalesce(s.jobs, 0), most)) as jobs,

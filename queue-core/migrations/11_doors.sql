@@ -15,8 +15,8 @@ create function queue.is_trusted() returns boolean
   language sql stable
   return pg_catalog.has_table_privilege('queue.job'::regclass, 'insert');
 
--- Marks the roles that may enqueue into every queue, which are the roles with the privilege to execute this function. Other producers may
--- enqueue only into the queues in queue.producer_queue.
+-- Function whose EXECUTE privilege permits a role to enqueue into every queue. Only the privilege is checked; the function is never
+-- called. Other producers may enqueue only into the queues in queue.producer_queue.
 create function queue.any_queue() returns boolean
   language sql immutable
   return true;
@@ -137,7 +137,8 @@ end
 $$;
 
 -- Returns a page of jobs as described at queue.list. The query is planned for each call, regardless of the caller's settings, because a
--- plan cached while the partitions were empty could take minutes. JIT compilation would take ten times as long as the query.
+-- plan cached while the partitions were empty could take minutes. JIT is off, because compilation would take ten times as long as the
+-- query.
 --
 -- Reads the jobs of the newest one or two days first, because planning a query over the partitions of a month takes longer than the
 -- execution. Older partitions are opened only if the newest partitions do not fill the page.
@@ -195,9 +196,10 @@ begin
 end
 $$;
 
--- Lists jobs, newest first, each once with its state. A null filter matches every job. Lists ids below `before`. `error` is a text in a
--- dead letter's error, and `meta` an object that the metadata must contain. `since` and `older_than` are the maximum and minimum age,
--- since the end of a finished job or the enqueue of any other job. Payload and output are returned only if `payload` is set.
+-- Lists jobs with ids below `before`, newest first, each once with its state. A null filter matches every job. `error` matches dead
+-- letters whose error contains this text. `meta` is an object that the metadata must contain. `since` is the maximum age and `older_than`
+-- the minimum age. A finished job's age counts from its end, any other job's age from its enqueue. Payload and output are returned only
+-- if `payload` is set.
 --
 -- The cost does not grow with the number of jobs, except for blocked and running jobs. With a filter, the function reads a limited number
 -- of jobs that do not match: `looked` rows of done and of done_many, five times as many scheduled, parked or dead jobs, and half as many

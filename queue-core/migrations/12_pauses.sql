@@ -87,8 +87,8 @@ begin
 end
 $$;
 
--- Returns the pauses, oldest first. Each pause has the number of paused ready jobs, counted up to `most` (null: all), and the number of
--- workers that pause_awaits returns.
+-- Returns the pauses, oldest first. Each row also contains the number of ready jobs that the pause covers, counted up to `most` (null:
+-- all), and the number of workers that have not acknowledged the pause (pause_awaits).
 create function queue.pauses(most integer default 10000)
   returns table (
     id bigint, queue text, job_type text, reason text, paused_at timestamptz, paused_by text, ready bigint, partial boolean, awaits bigint

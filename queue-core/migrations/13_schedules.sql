@@ -1,5 +1,5 @@
 -- Schedules, which enqueue jobs at fixed intervals or by cron expressions. The first half of the file creates, changes and removes
--- schedules. The second half fires their ticks. The operations are SECURITY DEFINER entry points, see 11_doors.sql.
+-- schedules. The second half fires their ticks. The operations are SECURITY DEFINER entry points (see 11_doors.sql).
 --
 --   schedule  written by users (schedule, unschedule and the other operations), by workers that declare a schedule (elect_schedules),
 --             and by fire_ticks
@@ -183,7 +183,7 @@ begin
 end
 $$;
 
--- Creates the schedule `name`, or changes it. Each tick enqueues a job of type `job_type` with this payload. Options:
+-- Creates the schedule `name`, or changes it. Each tick enqueues a job of type `job_type` with the given payload. Options:
 --
 --   cron | every    an expression of five fields (six with seconds first), or an interval whose multiples since 1970 are the ticks
 --   tz              time zone of the expression; default UTC
@@ -191,7 +191,7 @@ $$;
 --   grace           maximum delay of a tick, after which the tick counts as missed; default 1 min
 --   overlap         handling of a tick while a job of an earlier tick is unfinished: skip, allow, queue; default skip
 --   jitter          maximum delay of a job, which is different for each tick; default 0
---   supersede       a change of the payload cancels jobs of the schedule that are waiting for a retry; default false
+--   supersede       whether a changed job type or payload cancels jobs of the schedule that are waiting for a retry; default false
 --   and the options of queue.enqueue, except run_at, after and expires_at
 --
 -- Workers evaluate the expression and compute the first tick. While no worker is alive, the schedule has no next_at, but its ticks count
@@ -285,9 +285,9 @@ begin
 end
 $$;
 
--- Ticks of schedules. Any worker computes ticks, sleeps until the next tick, and calls queue.fire_ticks; there is no leader. This file
--- does not evaluate cron expressions: the caller passes the ticks. The ticks are applied only if neither the schedule nor its next tick
--- has changed since the computation.
+-- Ticks of schedules. There is no leader: every worker computes the next ticks, sleeps until the first of them, and calls
+-- queue.fire_ticks. This file does not evaluate cron expressions, because the caller passes the ticks. The ticks are applied only if
+-- neither the schedule nor its next tick has changed since the worker computed them.
 --
 --   fire         written by fire_ticks and run_schedule, one row for each tick; pruned with the history
 --   declaration  written by workers at startup (declare_schedules); worker.declares lists the declarations of live workers
@@ -408,11 +408,11 @@ end;
 -- Returns one row with the outcome of each tick; `fired` means that the tick had already been fired. Returns one row (`planned`) if
 -- `ticks` is empty. Returns no row if the schedule no longer matches, or if another session has locked the schedule.
 --
--- If a job cannot be enqueued, the error becomes the tick's outcome and is not raised, so the schedule continues with the next tick. A
--- failure that may be transient (a deadlock, a lock held by another session, a full disk) is instead rolled back and retried until one
--- grace period after the first attempt. In this case, a last row (`raised`) reports the failure, and only the time of the attempt is
--- stored. The caller's statement does not fail, so it may process several schedules. Waits at most `patience` ms for a lock. An outage of
--- the server or of all workers uses up at most a tenth of the grace period.
+-- If a job cannot be enqueued, the error becomes the tick's outcome and is not raised, so the schedule continues with the next tick.
+-- After an error that may be transient (a deadlock, a lock held by another session, a full disk), the attempt is instead rolled back, and
+-- retried until one grace period after the first attempt. In this case, a last row (`raised`) reports the failure, and only the time of
+-- the attempt is stored. The caller's statement does not fail, so it may process several schedules. Waits at most `patience` ms for a
+-- lock. An outage of the server or of all workers uses up at most a tenth of the grace period.
 --
 -- A cancelled statement stores nothing. The caller therefore reports the cancellation in another call, with the error and the verb
 -- `fail`. The cancellation counts as a failed attempt. After the last attempt, it becomes the tick's outcome.
@@ -441,7 +441,7 @@ begin
     return;
   end if;
   -- Workers retry within a minute and within the grace period, and a statement takes at most ten seconds. If more time has passed since
-  -- the last attempt, no worker was running in the meantime.
+  -- the last attempt, no worker was running in the meantime. The outage then counts as at most a tenth of the grace period.
   if now - plan.again_at > least(plan.grace, '1 min') + interval '15 s' then
     plan.tried_at := plan.tried_at + greatest(now - plan.again_at - plan.grace / 10, '0');
   end if;
@@ -566,9 +566,9 @@ begin
 end
 $$;
 
--- Puts the declarations of live workers in force: for each name, the definition that was first seen most recently. Withdraws a schedule
--- that no live worker has declared for the duration of a lease. Live workers call the function periodically. Returns one row for each
--- affected schedule, with the outcome (in force, refused or withdrawn).
+-- Puts the declarations of live workers in force: for each name, the definition with the latest `first_seen`. Withdraws a schedule once
+-- no live worker has declared it for the longest lease duration (`ttl`) of the live workers. Live workers call the function periodically.
+-- Returns one row for each affected schedule, with the outcome (in force, refused or withdrawn).
 create function queue.elect_schedules() returns table (name text, became text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

@@ -8,9 +8,9 @@
 -- The deadline is in `job.system`, which a claim reads anyway. A job past its deadline therefore does not start, even if expire_due has
 -- not found the job yet. Jobs without a deadline have no additional cost.
 --
--- A row of expiry is only a reminder to check a job. The job does not expire if it has started or finished by then, or if its deadline
--- has changed. A job has started once an attempt or a crash was counted, so retries and jobs of crashed workers continue. A job released
--- without counting the attempt has not started.
+-- A row of expiry is only a reminder to check a job. The job does not expire if it has started or finished before the check, or if its
+-- deadline has changed. A job has started once an attempt or a crash was counted, so retries and jobs of crashed workers continue. A job
+-- released without counting the attempt has not started.
 
 create table queue.expiry (
   at     timestamptz not null,
@@ -210,7 +210,7 @@ begin
   if hints = 0 then
     return;
   end if;
-  -- One statement reads all tables, because a job has exactly one entry in a snapshot.
+  -- Reads all tables in one statement and therefore in one snapshot, in which each job has exactly one entry.
   with running as materialized (
     select u.id
     from queue.lease l

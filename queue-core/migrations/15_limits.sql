@@ -63,7 +63,7 @@ create table queue.permit (
   place  bigint   not null default queue.next_permit(),  -- position in claim order; index entries below the lowest permit are dead
   token  uuid     not null,
   n      integer  not null,  -- upper bound of the number of the lease's jobs that hold a permit
-  ids    bigint[],           -- for a limit by key: jobs that hold a permit, each with its fair queue in `lines`
+  ids    bigint[],           -- for a per-key limit: jobs that hold a permit, each with its fair queue in `lines`
   lines  bigint[],
   constraint permit_pkey primary key (gate, place)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
@@ -71,10 +71,10 @@ alter table queue.permit alter ids set storage external, alter lines set storage
 
 create table queue.rate (
   gate   bigint   not null,
-  line   bigint   not null default 0,  -- fair queue under a limit by key, otherwise 0
+  line   bigint   not null default 0,  -- fair queue under a per-key limit, otherwise 0
   at_ms  bigint   not null,  -- latest start time of the jobs in ms, by the database clock
   n      integer  not null,
-  total  bigint   not null default 0,  -- for a limit by key: cumulative number of the fair queue's starts, including this row
+  total  bigint   not null default 0,  -- for a per-key limit: cumulative number of the fair queue's starts, including this row
   constraint rate_pkey primary key (gate, line, at_ms)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
@@ -84,15 +84,14 @@ create function queue.clock_ms() returns bigint
   return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint;
 
 -- Settings in force: the operator's setting of each limit, or else the setting declared in code. A job under a rate has to start within
--- `within_ms` after the claim. The start is counted at the end of this time, so the limit is exact in every window.
+-- `within_ms` after the claim. The start is counted at the end of this time, so no period contains more starts than the rate allows.
 create view queue.bound_in_force as
 select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
   case when b.starts is not null then least(250, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 20) end as within_ms
 from queue.bound b
 where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);
 
--- Settings in force, as in bound_in_force. The values of a limit by key are null, because the limit applies to each fairness key
--- separately.
+-- Settings in force, as in bound_in_force. The values of a per-key limit are null, because they apply to each fairness key separately.
 create view queue.bound_in_all as
 select b.gate, b.number, b.keyed, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
 from queue.bound_in_force b
@@ -116,8 +115,9 @@ as $$
   select coalesce((select max(b.number) from queue.bound b where b.name = limit_number.name and not renumber), nextval('queue.pause_seq'))
 $$;
 
--- Creates the missing rows of gate for limits. In read committed, the function does not wait for claims that update existing gates. At
--- higher isolation levels the function waits, because a gate may still be visible after another session has deleted it.
+-- Inserts the missing rows of gate for the limits in `names`. In read committed, the function skips visible gates, because their insert
+-- would wait for claims that update the gates. At higher isolation levels, a gate may be visible although another session has deleted
+-- it. The function then tries each insert, which may wait.
 create function queue.ensure_gates(names text[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -271,7 +271,7 @@ $$;
 --   code_*, in_code        the setting declared in code, even if an operator has overridden it
 --   used                   number of held permits
 --   waiting, partial       number of ready jobs in covered lanes, counted up to `most`, and whether there are more
---   next_ms                delay in ms until the next start; null if a job may start now or has to end first
+--   next_ms                delay in ms until the next start; null if a job may start now, or only after another job has ended
 --   awaits                 number of workers that have not yet acknowledged the covered lanes; until then the limit is closed
 --
 -- SECURITY DEFINER, because readers may not read the tokens of leases.
@@ -432,8 +432,8 @@ as $$
   select w.id, w.name, w.host, w.pid from queue.worker w where w.paused_seen < limit_awaits.number and w.expires_at > now() order by w.name, w.id
 $$;
 
--- Counts the running jobs under limits that are new or whose covered lanes have changed. Returns false if any worker has not acknowledged
--- these limits yet.
+-- Creates new permits for the running jobs of the limits in `gates` that are new or whose lanes or mode have changed. Returns false if
+-- any worker has not acknowledged such a limit yet.
 create function queue.count_running(gates bigint[]) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -461,8 +461,8 @@ begin
     where queue.covers(fresh.name, d.queue, d.job_type)
     group by l.token;
     if fresh.keyed then
-      -- Starts of jobs without a key may have been counted before the limit became a limit by key. The rows of such starts have no
-      -- cumulative total.
+      -- Computes the cumulative totals that a per-key limit needs. Before the limit became a per-key limit, starts of
+      -- all jobs were counted as starts of fair queue 0. The rows of such starts may have no total.
       update queue.rate r set total = s.total
       from (select o.at_ms, sum(o.n) over (order by o.at_ms) as total from queue.rate o where o.gate = fresh.gate and o.line = 0) s
       where r.gate = fresh.gate and r.line = 0 and r.at_ms = s.at_ms;
@@ -557,7 +557,8 @@ begin
     end if;
     if not is_new then
       exit when is_read or free >= cardinality(chosen);
-      -- Finds jobs whose end was not reported. Runs at most once a second, in the first claim that lacks permits.
+      -- Reads all leases to release the permits of jobs whose end was not reported. Runs at most once a second, in the first claim that
+      -- lacks permits.
       update queue.gate g set read_at = clock_timestamp()
       where g.gate = any (claim_limited.gates) and g.read_at < clock_timestamp() - interval '1 s';
       exit when not found;
@@ -614,7 +615,8 @@ begin
   elsif wanted then
     perform queue.notify_free_permits(claim_limited.gates, claim_limited.permits);
   end if;
-  -- No job was taken although permits were free: a limit's mode has changed, or this worker's heartbeat has expired.
+  -- `closed` is `unknown` if no job was taken although permits were free. In this case, a limit's lanes or mode have changed, or this
+  -- worker's heartbeat has expired.
   closed := case
     when took = 0 and free > 0 and cardinality(chosen) > 0 then 'unknown' when free >= cardinality(chosen) then null
     when due_ms is null then 'full' else 'rate' end;

@@ -9,8 +9,8 @@
 -- entry's position is never the job's id, so a lookup by job finds the entry in the index of moved entries. Jobs in the plain lane have
 -- not been assigned to a fair queue yet. Leases, verdicts and history refer only to the plain lane.
 
--- Returns the hash of a fairness key, so keys of any length cost the same. The hash is the number of the key's fair queue. Fair queue 0
--- contains the jobs without a key.
+-- Returns the number of the fair queue of a fairness key. The number is a hash of the key, so keys of any length cost the same. Fair
+-- queue 0 contains the jobs without a key.
 create function queue.line_id(fair text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(fair);
@@ -66,7 +66,7 @@ begin
 end
 $$;
 
--- Weights of fairness keys. For each job of a key with the default weight 1, a key of weight n is served n jobs.
+-- Weights of fairness keys. For each served job of a key with the default weight 1, n jobs of a key with weight n are served.
 create table queue.weight (
   job_type  text     not null,
   line      bigint   not null,
@@ -163,8 +163,8 @@ begin
       order by k.place
     );
   end if;
-  -- Takes one job from each fair queue, because there are as many fair queues as requested jobs. A ctid stays valid for the calling
-  -- statement, unless the row is locked or deleted.
+  -- If there are as many fair queues as requested jobs and all weights are 1, takes the first entry of each fair queue by its ctid. A
+  -- ctid stays valid for the calling statement, unless another session has locked or deleted the row.
   if cardinality(lines) = choose_lines.most and 1 = all (weights) then
     perform from queue.ready r where r.ctid = any (firsts) for update skip locked;
     get diagnostics share = row_count;

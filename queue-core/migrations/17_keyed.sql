@@ -1,4 +1,4 @@
--- Limits by key: limits whose values apply to each fairness key separately. Jobs under such a limit wait in fair queues, one for each key
+-- Per-key limits, whose values apply to each fairness key separately. Jobs under such a limit wait in fair queues, one for each key
 -- (16_lines.sql), and each fair queue has its own permits and starts.
 --
 -- claim_keyed claims the jobs under these limits. Its search skips a fair queue without free permits with one probe, so the jobs queued
@@ -21,7 +21,7 @@ create table queue.key_bound (
   constraint key_bound_concurrency_in_range check (concurrency between 0 and 1000000)
 );
 
--- Sets the concurrency of one key under a limit by key. Takes effect with the next claim. A null concurrency restores the limit's value.
+-- Sets the concurrency of one key under a per-key limit. Takes effect with the next claim. A null concurrency restores the limit's value.
 create function queue.set_limit_key(name text, key text, concurrency integer default null) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -44,9 +44,9 @@ begin
 end
 $$;
 
--- Returns one row for each limit by key in `gates` and each fair queue in `lines`. `free` is the number of jobs that may start now (null:
--- unlimited), and `wait_ms` is the delay in ms until the next start (null: no known delay). Reads each limit's permits from its floor on,
--- or from the first permit if the floor is null.
+-- Returns one row for each per-key limit in `gates` and each fair queue in `lines`. `free` is the number of jobs that may start now
+-- (null: unlimited), and `wait_ms` is the delay in ms until the next start (null: no known delay). Reads each limit's permits from its
+-- floor on, or from the first permit if the floor is null.
 create function queue.line_room(gates bigint[], floors bigint[], lines bigint[]) returns table (
     gate bigint, line bigint, free bigint, wait_ms float8
   )
@@ -135,7 +135,7 @@ end;
 
 -- Records the fair queues in which a worker found no free permit (`wanted`), so that the end of a job in a recorded fair queue sends a
 -- notification. Also sends notifications for recorded fair queues that have free permits now. At most a hundred fair queues per limit are
--- recorded. Free permits of other fair queues are found within a second.
+-- recorded. Workers find free permits of other fair queues without a notification, within a second.
 create function queue.notify_free_lines(gates bigint[], floors bigint[], wanted bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -175,10 +175,10 @@ begin
 end
 $$;
 
--- Returns up to `keys` keys of a limit by key that have a setting, hold permits, or have waiting jobs. Keys with the most permits come
+-- Returns up to `keys` keys of a per-key limit that have a setting, hold permits, or have waiting jobs. Keys with the most permits come
 -- first, then keys with the most waiting jobs. The text of a key is known only if an operator has set a limit or weight for the key;
--- otherwise only its fair queue is returned. Only the last `most` ready jobs are counted. SECURITY DEFINER, because readers may not read
--- the tokens of leases.
+-- otherwise only its fair queue is returned. At most `most` waiting jobs are counted in total, the last jobs of each lane first. SECURITY
+-- DEFINER, because readers may not read the tokens of leases.
 create function queue.limit_keys(name text, keys integer default 20, most integer default 10000)
   returns table (line bigint, key text, concurrency integer, used bigint, waiting bigint, partial boolean, next_ms float8)
   language plpgsql volatile security definer
@@ -260,11 +260,10 @@ end
 $$;
 
 -- Returns up to `limits` limits without a free permit whose first ready job has waited for at least `waited_ms`, longest waiting first.
--- For a limit by key, returns each such key. Reads the first job of each lane, and finds the limits that cover the lane by name.
---
--- For a limit by key, checks the keys of the first `jobs` jobs in each lane, and the `jobs` keys with the lowest individual settings. In
--- total, checks at most 50 * `jobs` jobs and 50 * `jobs` keys. Only the last `most` ready jobs are counted. SECURITY DEFINER, because
--- readers may not read the tokens of leases.
+-- For a per-key limit, returns one row for each key without a free permit. Reads the first job of each lane, and finds the limits that
+-- cover the lane by name. For a per-key limit, checks the keys of the first `jobs` jobs in each lane, and the `jobs` keys with the lowest
+-- individual settings: at most 50 * `jobs` jobs and 50 * `jobs` keys in total. At most `most` ready jobs are counted per returned row.
+-- SECURITY DEFINER, because readers may not read the tokens of leases.
 create function queue.full_limits(waited_ms float8, limits integer default 20, jobs integer default 1000, most integer default 10000)
   returns table (
     name text, line bigint, key text, used bigint, concurrency integer, waiting bigint, partial boolean, first_ms float8
@@ -380,12 +379,12 @@ begin
 end
 $$;
 
--- Job selection for claims with limits by key.
+-- Job selection for claims under per-key limits.
 --
 -- A claim first locks the gates and then searches the fair queues. The free permits of each fair queue are therefore known during the
 -- search, and a fair queue without free permits is neither locked nor read. Every statement covers all fair queues at once.
 
--- Updates permits from leases as queue.read_permits does, but also for limits by key. Releases the permits of jobs that have left their
+-- Updates permits from leases as queue.read_permits does, but also for per-key limits. Releases the permits of jobs that have left their
 -- lease.
 create function queue.read_keyed(gates bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
@@ -439,7 +438,7 @@ as $$
 declare
   twin      bigint := queue.paired_lane(choose_keyed.lane);
   now_ms    bigint := queue.clock_ms();
-  -- Job type of the lane if any weights are set, otherwise null.
+  -- Job type of the lane if any key in the store has a weight, otherwise null.
   weighted  text := (
     select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_keyed.lane and exists (select from queue.weight) limit 1
   );
@@ -463,8 +462,8 @@ begin
   reached := choose_keyed.after;
   for round in 1..7 loop
     exit when round = 7 and cardinality(ats) > 0;
-    -- Number of fair queues needed if each further fair queue yields as many jobs as the previous ones on average. Later rounds search
-    -- more fair queues than needed, because many fair queues may have no free permits.
+    -- Number of fair queues needed for the remaining jobs, if each fair queue yields as many jobs as the previous ones on average. Later
+    -- rounds search more fair queues than needed, because many fair queues may have no free permits.
     wanted := greatest(1, ceil((choose_keyed.most - cardinality(ats)) / case
       when used = 0 then choose_keyed.quantum else greatest(1, cardinality(ats)::float8 / used) end));
     sight := case when round = 1 then wanted else greatest(500, wanted) end;
@@ -559,7 +558,7 @@ begin
       order by r.line
       limit wanted
     ), one as materialized (
-      -- Locks the first entry of each fair queue.
+      -- If each fair queue yields one job per turn, locks the first entries found above instead of searching the fair queues again.
       select r.ctid as at, a.line
       from able a
       join queue.ready r on r.ctid = a.at
@@ -731,17 +730,18 @@ begin
 end
 $$;
 
--- Claims of jobs under limits by key. For claims under other limits, see 15_limits.sql.
+-- Claims of jobs under per-key limits. For claims under other limits, see 15_limits.sql.
 
 -- Returns whether the limits of `lines` are known to be exhausted, so that a claim need not lock a gate. This is the case if all leases
--- were read recently, and none of the `lines` has free permits. In addition, one of three conditions must hold for each fair queue: the
--- end of a job notifies a waiting worker, the delay until the next start is known (`wait_ms`), or a hundred fair queues are recorded.
+-- were read recently, and none of the `lines` has free permits. In addition, each fair queue must meet one of three conditions: it is
+-- recorded, so that the end of a job sends a notification; the delay until its next start is known (`wait_ms`); or the maximum of a
+-- hundred fair queues is recorded.
 create function queue.are_exhausted(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- The recorded fair queues are read before the permits, so a job that ends after this query sends a notification.
+  -- Read before the permits. Otherwise, a job could end between the two reads without a notification, and its permit would be missed.
   known  jsonb := (select jsonb_object_agg(g.gate, to_jsonb(g.lines)) from queue.gate g where g.gate = any (are_exhausted.gates));
 begin
   if exists (select from queue.gate g where g.gate = any (are_exhausted.gates) and g.read_at < clock_timestamp() - interval '1 s') then
@@ -779,8 +779,8 @@ begin atomic
   group by r.line;
 end;
 
--- Counts a start in each of `lines` under each limit in `gates` that has a rate. The start is recorded at the time `at` or slightly
--- later.
+-- Counts a start in each of `lines` under each limit in `gates` that has a rate. The time of the start is `at`, rounded up to the limit's
+-- `tick`.
 create function queue.count_starts(gates bigint[], lines bigint[], at bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -823,10 +823,11 @@ begin
 end
 $$;
 
--- ready -> lease: claims jobs as queue.claim_limited does, from lanes covered by the limits in `gates`. At least one limit is by key.
--- Takes at most as many jobs of a key as it has free permits. Returns the job rows, one row without id for each fair lane, and a last row
--- as in claim_limited. The row of a fair lane contains the fair queue after which to continue. In the last row, `closed` has two
--- additional values. `lines`: all fair queues were searched, and no remaining job has a free permit. `more`: the search is incomplete.
+-- ready -> lease: claims jobs as queue.claim_limited does, from lanes covered by the limits in `gates`. At least one of the limits must
+-- be a per-key limit. Takes at most as many jobs of a key as the key has free permits. Returns the job rows, one row without id for each
+-- fair lane, and a last row as in claim_limited. The row of a fair lane contains the fair queue after which to continue. In the last row,
+-- `closed` has two additional values. `lines`: all fair queues were searched, and no remaining job has a free permit. `more`: the search
+-- is incomplete.
 create function queue.claim_keyed(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -884,8 +885,7 @@ begin
   end if;
   select bool_or(g.adopted < b.number) as is_new, bool_or(not b.keyed or g.not_before > clock_timestamp()) as in_all,
     bool_or(g.wanted and not b.keyed) as wanted, bool_or(cardinality(g.lines) > 0) as noted,
-    -- Maximum number of jobs per key and turn: the lowest concurrency, number of starts or burst of the limits by key, capped at 5 so
-    -- that other keys do not wait long.
+    -- Maximum number of jobs per key and turn: the lowest concurrency, starts or burst of the limits. Capped, so that others wait less.
     greatest(1, least(5, min(least(b.concurrency, b.starts, b.burst)) filter (where b.keyed))) as quantum,
     case when min(b.within_ms) is not null then greatest(min(b.within_ms), claim_keyed.slack_ms) end as within,
     array_agg((
@@ -911,7 +911,7 @@ begin
     had := queue.choose_under_keys(claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, figures.quantum,
       free_::integer, claim_keyed.gates, claim_keyed.permits);
     exit when attempt = 2 or cardinality(had.ats) >= claim_keyed.most or (free_ >= claim_keyed.most and cardinality(had.passed) = 0);
-    -- Finds jobs whose end was not reported. Runs at most once a second, in the first claim that lacks permits.
+    -- The first claim in a second that lacks permits reads all leases, to release the permits of jobs whose end was not reported.
     update queue.gate g set read_at = clock_timestamp()
     where g.gate = any (claim_keyed.gates) and g.read_at < clock_timestamp() - interval '1 s';
     exit when not found;
@@ -964,7 +964,7 @@ begin
     null::bigint, null::bigint, null::bigint[]
   from unnest(claim_keyed.lanes, claim_keyed.in_lines, had.reached) l (lane, in_lines, line) where l.in_lines;
   if took = 0 and cardinality(had.ats) > 0 then
-    -- No job was taken although permits were free: a limit's mode has changed, or this worker's heartbeat has expired.
+    -- No job was taken although permits were free: a limit's lanes or mode have changed, or this worker's heartbeat has expired.
     closed := 'unknown';
   elsif free_ < claim_keyed.most and cardinality(had.ats) >= free_ then
     select max(r.wait_ms) into due_ms from queue.free_permits(claim_keyed.gates, claim_keyed.permits) r where r.free <= 0;

@@ -15,7 +15,8 @@
 -- A histogram counts attempts by duration (queue.bounds_ms). In the tables, a histogram is one number with 16 decimal digits per bucket,
 -- with the lowest bucket in the lowest digits. Adding such numbers is twenty times as fast as adding arrays (queue.histogram_buckets).
 
--- Number of the last batch from each process, so that a batch that is sent again after a lost response is not counted twice.
+-- Number of the last batch of outcomes from each process. A batch that is sent again after a lost response has the same number, and is
+-- not counted twice.
 create table queue.tally_source (
   source  uuid         primary key,
   number  bigint       not null,
@@ -47,8 +48,8 @@ create index tallied_at on queue.tallied (at);
 -- A publication of all tables requires a replica identity, and `tallied` has no key because rows may be identical.
 alter table queue.tallied replica identity full;
 
--- Totals by step. Queue and job type are empty in rows that cover all queues and job types. They are `*` in rows that cover the pairs
--- beyond the daily maximum of about 500.
+-- Totals of attempt outcomes by step. Queue and job type are empty in rows that cover all queues and job types. They are `*` in rows that
+-- cover the pairs of queue and job type beyond the daily maximum of about 500.
 create table queue.tally_total (
   step        integer      not null,  -- step length in seconds
   at          timestamptz  not null,
@@ -124,10 +125,10 @@ end
 $$;
 
 -- tallied -> tally_total: adds up to `most` rows to the totals, either rows of one queue and job type or any rows. Returns the number of
--- rows.
+-- added rows.
 --
--- On each day, about the first 500 pairs of queue and job type have rows of their own. The counts of later pairs are added to rows with the
--- name `*`. Safe: concurrent calls take different rows, and lock totals in a global order.
+-- On each day, about the first 500 pairs of queue and job type have rows of their own. The counts of later pairs are added to rows with
+-- the name `*`. Safe: concurrent calls take different rows, and lock totals in a global order.
 create function queue.add_tallies(most integer, only_queue text, only_type text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -257,8 +258,8 @@ begin
     grain := case when looked <= 600 then 10 when looked <= 86400 then 60 else 3600 end;
     since := date_bin(make_interval(secs => grain), now() - make_interval(secs => looked), epoch);
     upto := since;
-    -- Totals of each step length are read up to the next boundary of the longer step length. The totals of the longest steps are read up
-    -- to now.
+    -- For each step length, read the totals up to the next boundary of the next longer step length. For the longest step length, read
+    -- the totals up to the current time.
     for l in array_position(levels, grain) .. 4 loop
       read := read || levels[l];
       froms := froms || upto;
@@ -338,16 +339,18 @@ begin
 end
 $$;
 
--- Returns the attempt outcomes of the period `last` up to now, at most 30 days, in steps of length `step` (null: a single step). Counts
--- only the given queue and job type (null: all). With `apart`, returns a row for each queue and job type instead of the total. If not all
--- pairs fit into 2,000 rows, only the busiest pairs are returned, and left_out is the number of omitted pairs.
+-- Returns the attempt outcomes of the period of length `last` that ends now. The maximum of `last` is 30 days. The period is divided into
+-- steps of length `step` (null: a single step). Counts only the given queue and job type (null: all). With `apart`, returns a row for each
+-- queue and job type instead of the total. If not all pairs fit into 2,000 rows, only the busiest pairs are returned, and left_out is the
+-- number of omitted pairs.
 --
 -- A step without attempts has no row. Steps start at whole multiples of their length since 1970, in UTC, so the first step may start
 -- slightly before the period. The shortest step is 10 seconds for the last hour, a minute for the last day, and an hour for longer
 -- periods. `seconds` is the length of a step, or the elapsed part of the current step.
 --
--- In the columns queue and job_type, null means all, and * means the pairs beyond the daily maximum. `run` is a histogram of the run
--- times of handlers. `start` is a histogram of the times that jobs spent in ready before their start. See queue.quantile.
+-- In the columns queue and job_type, null means all, and * means the pairs that exceed the maximum number of pairs per day. `run` is a
+-- histogram of the run times of handlers. `start` is a histogram of the times that jobs spent in the state ready before their start. See
+-- queue.quantile.
 create function queue.history(
   last interval default '1 hour', step interval default null, queue text default null, job_type text default null, apart boolean default false
 )

@@ -17,8 +17,8 @@
 
 create sequence queue.id_seq;
 
--- Returns a new job id, composed of the clock's milliseconds in the high bits and 20 bits of a sequence in the low bits. Ids sort by enqueue time,
--- and a range of ids is a time range. Therefore no table stores enqueue times.
+-- Returns a new job id. The high bits contain the clock's milliseconds, and the low 20 bits contain a sequence number. Ids sort by
+-- enqueue time, and a range of ids is a time range. Therefore no table stores enqueue times.
 create function queue.next_id() returns bigint
   language sql volatile
   return ((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint << 20)
@@ -105,15 +105,16 @@ create index lane_by_id on queue.lane (lane);
 create index lane_by_birth on queue.lane (born);
 create index lane_by_queue on queue.lane (queue);
 
--- Enqueued jobs, partitioned by day. A ninth column would cost each row eight bytes, so the store keeps optional attributes in `system`:
---   child_of | node_of | part_of   the job or flow that is waiting for the end of this job
+-- Enqueued jobs, partitioned by day. A ninth column would add eight bytes to the header of each row, so the store keeps optional
+-- attributes in `system`:
+--   child_of | node_of | part_of   the job or flow that waits for this job to finish
 --   expires_at                     deadline for the start of the job, see queue.expiry_text
 --   skips                          whether the ordering key continues without the job once the job is dead
 --   unique                         queue.unique_hash of the job's uniqueness key
 --   schedule, tick                 the schedule and the tick that enqueued the job
 --
--- The enqueue functions and the bulk path enforce the constraints. CHECK constraints would be prepared again for every statement, which
--- would take 12 us of the 46 us for an enqueue.
+-- The enqueue functions and the bulk path validate the values. PostgreSQL would prepare CHECK constraints again for every statement,
+-- which would take 12 us of the 46 us for an enqueue.
 create table queue.job (
   id            bigint   not null,
   lane          bigint   not null,
@@ -126,8 +127,9 @@ create table queue.job (
   constraint job_pkey primary key (id)
 ) partition by range (id);
 
--- Jobs ready to be claimed. The table is small, because a claim deletes the entries. seq is the position in the lane. A new entry usually
--- gets the highest position so far. A released job's position is its id. Entries of fair lanes have a line (hash of the fairness key).
+-- Jobs ready to be claimed. The table is small, because a claim deletes the entries. `seq` is the position of an entry in its lane. A new
+-- entry usually goes to the end of the lane. The position of a released job is its id, which usually restores its earlier position.
+-- Entries of fair lanes also have a `line`, the hash of the fairness key.
 create table queue.ready (
   lane      bigint   not null,
   seq       bigint   not null,
@@ -140,8 +142,8 @@ create table queue.ready (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
--- Entries whose position differs from the job's id: jobs that entered ready again, and jobs of fair lanes. All other entries are found by
--- their position, and are not indexed.
+-- Entries whose position differs from the job's id: jobs that entered ready again, and jobs of fair lanes. The index omits all other
+-- entries, because the primary key finds them by lane and position.
 create index ready_moved on queue.ready (id) where seq <> id;
 -- Entries of fair lanes by line (fairness key) and position. Entries of other lanes are not indexed.
 create index ready_lines on queue.ready (lane, line, seq) where line is not null;
@@ -215,8 +217,8 @@ create table queue.done (
   constraint done_cancelled_has_no_output check (case when cancelled then output is null else not expired end)
 ) partition by range (id);
 
--- Jobs that succeeded on their first attempt without an output, which are most jobs. One row contains jobs that were settled together and
--- enqueued close together. The ids of a row span at most 2^33 (about 8 s) and one day, so a lookup by id searches few rows.
+-- Jobs that succeeded on their first attempt without an output. Most jobs are of this kind. One row contains jobs that were settled
+-- together and enqueued close together. The ids of a row span at most 2^33 (about 8 s) and one day, so a lookup by id searches few rows.
 create table queue.done_many (
   first_id     bigint      not null,
   last_id      bigint      not null,
@@ -261,7 +263,7 @@ create table queue.idle (
   constraint idle_pkey primary key (queue, worker)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Default partitions, for rows of days without a partition and rows retained beyond their day.
+-- Default partitions, for rows whose day has no partition and rows that are retained after the partition of their day is dropped.
 create table queue.job_default partition of queue.job default;
 create table queue.done_default partition of queue.done default;
 create table queue.done_many_default partition of queue.done_many default;
@@ -300,9 +302,9 @@ begin
 end
 $$;
 
--- Sends a notification when the transaction commits. The payload is not secret, because every role that knows the channel name can
--- listen. Sends nothing if queue_transaction.notify is off, because a prepared transaction cannot notify. SECURITY DEFINER entry point,
--- see 11_doors.sql.
+-- Sends a notification when the transaction commits. The payload must not be secret, because every role that knows the channel name can
+-- listen. PostgreSQL refuses to prepare a transaction that has sent a notification. Therefore a transaction that will be prepared turns
+-- queue_transaction.notify off, and this function then sends nothing. SECURITY DEFINER entry point, see 11_doors.sql.
 create function queue.notify(purpose text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -399,9 +401,9 @@ begin
   end if;
   sleeper := exists (
     select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text);
-  -- An idle worker may be invisible under a snapshot older than the current statement.
+  -- Under a snapshot older than the current statement, an idle worker may be invisible. The notification is then always sent.
   if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
-    -- queue.notify is inlined, because the call would add a third to the cost.
+    -- Inlines queue.notify, because calling the function would add a third to the cost of the enqueue.
     perform pg_catalog.pg_notify(s.wake, insert_job.queue)
     from queue.secret s
     where coalesce(pg_catalog.current_setting('queue_transaction.notify', true), '') operator(pg_catalog.<>) 'off'::pg_catalog.text;

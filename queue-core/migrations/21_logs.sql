@@ -1,9 +1,9 @@
 -- Logs of handlers, for job types with `keep_logs`: one row of text for each attempt.
 --
---   log   written by workers when an attempt ends; deleted by housekeeping after the job was deleted
+--   log   written by workers when an attempt ends; deleted by housekeeping after the job is deleted
 --
--- Neither a settle nor an operator's operation waits for these rows. Therefore a job may be deleted a minute before its logs. Logs of a
--- deleted job are hidden.
+-- Statements that settle, requeue or delete a job do not wait for locks on the job's logs. Housekeeping therefore deletes the logs
+-- separately, usually within about a minute after the job. Until then the logs of the deleted job are hidden.
 
 create table queue.log (
   id       bigint      not null,
@@ -16,9 +16,10 @@ create table queue.log (
   constraint log_is_bounded check (pg_catalog.octet_length(text) <= 1100000)
 );
 
--- Writes logs in job order, and returns the number of written logs. A log is written under the lease that holds its job, or without a
--- token if the attempt's own transaction has already ended the job. If an attempt was released without being counted, the next attempt
--- has the same number and overwrites the log. Waits only briefly for locks. If the call fails, the caller drops the logs.
+-- Writes logs in job order, and returns the number of written logs. A log is written only if the lease `token` holds its job. A null
+-- token means that the attempt's own transaction has already ended the job, and requires only that the job exists. If an attempt was
+-- released without being counted, the next attempt has the same number and overwrites the log. Waits at most 250 ms for each lock. If the
+-- call fails, the caller drops the logs.
 create function queue.write_logs(tokens uuid[], ids bigint[], attempts integer[], cuts bigint[], texts text[]) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -1,9 +1,10 @@
--- Steps of durable jobs: results of finished steps, from which the next attempt continues.
+-- Journal of durable jobs: the results of finished steps, from which the next attempt continues.
 --
---   step   written by the attempt that holds the job's lease, under the lease token (journal.sql, journal_one.sql); deleted with the job's
---          day partition, by housekeeping, or when a completed job is requeued and starts over
+--   step   written by the attempt that holds the job's lease, under the lease token (journal.sql, journal_one.sql); deleted with the
+--          job's day partition, by housekeeping, when the job is discarded, or when it starts from the beginning (reopen, restart)
 --
--- A step is finished once its row exists, and the row never changes. No other statement waits for these rows.
+-- A step's row is written when the step finishes, and never changes. Only the statements that write or delete steps wait for locks on
+-- these rows.
 
 create table queue.step (
   id       bigint       not null,
@@ -18,7 +19,7 @@ create table queue.step (
   constraint step_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
 ) partition by range (id);
 
--- Default partition, for rows of days without a partition and rows retained beyond their day.
+-- Default partition, for rows whose day has no partition and rows that are retained after the partition of their day is dropped.
 create table queue.step_default partition of queue.step default;
 
 -- Checks up to `most` steps of jobs with ids above `after`, and deletes the steps of deleted jobs. Returns the id of the last checked
@@ -45,8 +46,9 @@ begin
 end
 $$;
 
--- Returns the fact `sleep`, the name of a scheduled job's current sleep, or no fact. The suspension takes time, so `run_at` may be later
--- than the end of the sleep. Timeouts of waits are journaled like sleeps, but do not schedule a job.
+-- Returns an object whose field `sleep` is the name of a scheduled job's current sleep, or an empty object. The sleep is found by its end
+-- time, which may precede `run_at`, because suspending the job takes time. Timeouts of waits are excluded: they are journaled like
+-- sleeps, but do not schedule a job.
 create function queue.why_asleep(job bigint, run_at timestamptz) returns jsonb
   language sql stable
 begin atomic
@@ -74,14 +76,14 @@ end;
 
 -- Signals: named messages to one job, sent in the sender's transaction. A durable job receives its signals in the order of arrival.
 --
---   signal            written by a sender (queue.signal); deleted by the attempt that journals the signal as a step (receive.sql), or with
---                     the job, like a step
+--   signal            written by a sender (queue.signal); deleted by the attempt that journals the signal as a step (receive.sql), or
+--                     with the job, like a step
 --   signal_hint       written with a signal, and with a job that is parked (park_held.sql); consumed by any worker (wake_parked)
 --   parked -> ready   jobs with a hint, if a signal for which they are waiting has arrived (wake_parked)
 --
--- No wake-up is lost. A signal commits together with a hint, and so does a parked job. The consumer of a hint checks in the next
--- statement, whose snapshot is newer. If the check sees only the signal or only the parked job, the missing row commits later with
--- another hint. The check for that hint sees both rows.
+-- No wake-up is lost. A signal commits together with a hint, and so does the parking of a job. After consuming a hint, wake_parked checks
+-- for both rows in its next statement, whose snapshot includes all commits that preceded the statement. If the check sees only the signal
+-- or only the parked job, the missing row commits later with another hint. The check for that hint sees both rows.
 
 -- Signals that were sent but not received yet. Signals are not part of a job's state, because a signal may arrive before the job waits
 -- for it.
@@ -106,8 +108,8 @@ create table queue.signal_hint (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
 -- Sends a signal to a job in the caller's transaction, and returns 'sent'. Writes nothing and returns 'over' if the job has finished, or
--- 'absent' if the job does not exist. Never waits. A job that finishes concurrently does not receive the signal. The maximum payload size
--- is the same as for a job.
+-- 'absent' if the job does not exist. Never waits for locks. A job that finishes concurrently does not receive the signal. The maximum
+-- payload size is the same as for a job.
 create function queue.signal(id bigint, name text, payload jsonb default null, caller queue.caller default queue.called_by()) returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -146,10 +148,10 @@ begin
 end
 $$;
 
--- Consumes up to `most` rows of signal_hint from position `floor` on, and makes their parked jobs ready if an awaited signal has arrived.
--- Returns the number of consumed hints, the lowest hint, and the number of jobs moved. Never waits: if another session has locked a job,
--- the job's hint is kept. Requires read committed, because the second statement must see everything committed before the end of the first
--- statement.
+-- Consumes up to `most` rows of signal_hint from position `floor` on. Makes their parked jobs ready if an awaited signal has arrived, or
+-- an awaited child or map has finished. Returns the number of consumed hints, the lowest hint, and the number of jobs moved. Never waits:
+-- if another session has locked a job, the job's hint is kept. Requires read committed, because the second statement must see everything
+-- committed before the end of the first statement.
 create function queue.wake_parked(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
@@ -222,7 +224,7 @@ end
 $$;
 
 -- Checks up to `most` signals of jobs with ids above `after`, and deletes up to `most` signals of deleted jobs. Returns the id after
--- which to continue, or null if no job is left. If a deleted job has more than `most` signals, the next calls delete them. Skips rows
+-- which to continue, or null if no job is left. If a deleted job has more than `most` signals, the next calls delete the rest. Skips rows
 -- locked by other sessions.
 create function queue.prune_signals(after bigint, most integer) returns bigint
   language plpgsql volatile
@@ -274,13 +276,15 @@ end;
 --
 --   lease -> ready | done (cancelled)   by the holder (restart): the same job, with another payload and an empty journal
 
--- Restarts leased jobs. Each job gets the given payload, and the type and version in `stored`. The job enters ready at the end of its
--- lane without attempts and crashes, and has no steps, children, maps or progress. The job's earlier children and parts continue without
--- a parent. Unreceived signals are kept. Returns the rejected jobs. SECURITY DEFINER entry point, see 11_doors.sql, because a worker has
--- no privilege to write payloads. Safe: fenced like a verdict. Leases are locked in the order of their tokens. A worker that has lost its
--- lease changes nothing, and a repeated call is rejected. A transaction that journals, receives or spawns holds a lock on the lease until
--- its commit. The next statement has a newer snapshot, and finds all rows to delete. Requires read committed. A job with a pending
--- cancellation is cancelled instead, and releases its ordering key.
+-- Restarts leased jobs, and returns the rejected jobs. Each job gets the given payload, and the type and version in `stored`. The job
+-- enters ready at the end of its lane, and its attempts and crashes are reset. Its records of steps, children, maps and progress are
+-- deleted. The job's earlier children and parts continue without a parent. Unreceived signals are kept. A job with a pending cancellation
+-- is cancelled instead, and releases its ordering key.
+--
+-- SECURITY DEFINER entry point, see 11_doors.sql, because a worker has no privilege to write payloads. Restarts are fenced like verdicts:
+-- a worker that has lost its lease changes nothing, and a repeated call is rejected. Leases are locked in the order of their tokens. A
+-- transaction that journals, receives or spawns holds a lock on the lease until its commit. The statement after the locking of the leases
+-- has a newer snapshot, and therefore finds all rows to delete. Requires read committed.
 create function queue.restart(tokens uuid[], jobs bigint[], attempts integer[], stored text[], payloads text[])
   returns table (token uuid, id bigint)
   language plpgsql volatile security definer

@@ -6,12 +6,13 @@
 --             (consume_end_hints)
 --
 -- The child's row in job names the parent (`system`). A claim reads this row anyway, so the worker that ends a job knows whether another
--- job is waiting for the end. Jobs without a parent have no additional cost. A transaction that ends jobs only inserts a hint, and does
--- not wait for locks on rows of the waiting jobs. `child` keeps the outcome, because a finished child may be deleted before its parent
--- checks.
+-- job is waiting for it. Jobs without a parent have no additional cost. A transaction that ends jobs only inserts a hint, and does not
+-- wait for locks on rows of the waiting jobs. `child` keeps the outcome, because a finished child may be deleted before its parent reads
+-- the outcome.
 --
--- No wake-up is lost, as with signals. The end and the hint commit together, and a consumer of the hint checks in its next statement. In
--- rare concurrent cases, a job ends without a hint. Housekeeping finds such jobs.
+-- No wake-up is lost, for the same reason as with signals (22_durable.sql): the end and its hint commit together, and the consumer of the
+-- hint checks the child in its next statement. In rare concurrent cases a job ends without a hint. Housekeeping adds the missing hint
+-- (prune_children).
 
 create table queue.child (
   parent    bigint       not null,
@@ -62,12 +63,13 @@ begin
 end
 $$;
 
--- Consumes up to `most` rows of end_hint from position `floor` on, and records the ended jobs for the jobs that wait for them. A parent
--- gets its child's outcome, a map the number of its finished parts, and a flow the outcome of its node.
+-- Consumes up to `most` rows of end_hint from position `floor` on, and records that their jobs have ended. For a child, the outcome is
+-- stored in its record. For a part of a map, the map's count is updated through another hint. For a node of a flow, the outcome is stored
+-- in the node.
 --
 -- Returns the number of consumed hints, the lowest hint, the number of jobs processed, and the number of jobs whose hints are kept. Waits
--- only briefly for locks: if another session has locked a job's row, the job's hint is kept and the other hints are consumed. Requires
--- read committed.
+-- at most 100 ms for each lock: if another session has locked a job's row, the job's hint is kept and the other hints are consumed.
+-- Requires read committed, because each statement must see everything committed before its start.
 create function queue.consume_end_hints(
   floor bigint, most integer, out hints integer, out lowest bigint, out processed integer, out kept integer
 )
@@ -111,8 +113,8 @@ begin
   if hints = 0 then
     return;
   end if;
-  -- Records the outcomes of children, each only once. A child that an operator has requeued is recorded when it ends again. A transaction
-  -- that is about to reset a child's outcome has locked the child's row.
+  -- Records the outcomes of children, each only once. A child that an operator has requeued is recorded when it ends again. Locked rows
+  -- are skipped and their hints kept, because the locking transaction may be about to reset the child's outcome.
   begin
     with ended as materialized (
       select c.at, c.id, coalesce(e.state, u.state) as state, e.attempts, e.output, e.error
@@ -146,7 +148,8 @@ begin
     busy := busy || queue.ids_in('queue.child', jobs);
   end;
   -- Counts ended parts of maps. Only the session that deletes a part's row counts the part. There may be many parts, so the outcomes of
-  -- completed parts are not read again. The rows are locked before the delete only if a first attempt found locked rows.
+  -- completed parts are not read again. The first attempt deletes the rows directly. If another session has locked a row for too long,
+  -- the second attempt locks the rows first and skips locked rows.
   loop
     begin
       with parts as materialized (
@@ -218,7 +221,8 @@ begin
     busy := busy || queue.ids_in('queue.node', jobs);
   end;
   if cardinality(busy) > 0 then
-    -- The next poll, a second later, finds the kept hints. The array is read in a subquery, because the planner hashes a subquery.
+    -- Inserts the kept hints again, which the next poll finds a second later. `busy` is read in a subquery, because the planner hashes a
+    -- subquery but would compare each job with every element of an array.
     insert into queue.end_hint (state, ids)
     select u.state, array_agg(u.id)
     from unnest(jobs, input) with ordinality u (id, state, nr)
@@ -231,14 +235,14 @@ begin
 end
 $$;
 
--- Returns the name under which `parked` lists a step that waits for a child. No signal can have this name.
+-- Returns the name under which `parked` lists a step that waits for a child or a map. queue.signal rejects such names.
 create function queue.join_name(name text) returns text
   language sql immutable strict parallel safe
   return name || ' (join)';
 
 -- Enqueues a job as a child of a leased job, journals the child as a step of the parent, and returns the child's id. Returns null if the
 -- lease no longer holds the parent, or the parent has a pending cancellation. A call repeated after a lost response returns the id of the
--- child that the first call spawned. If an existing job holds the uniqueness key, raises an error and writes nothing.
+-- child that the first call spawned. If an existing job holds the child's uniqueness key, raises an error and writes nothing.
 create function queue.spawn(token uuid, parent bigint, attempt integer, name text, job_type text, payload jsonb, options jsonb)
   returns bigint
   language plpgsql volatile
@@ -290,7 +294,8 @@ end
 $$;
 
 -- Cancels the unfinished children and map parts of `parents`, including their descendants. Must be called once the parents have finished
--- or are being cancelled. From then on the parents spawn no children, so the newer snapshot of this function shows all spawned children.
+-- or are being cancelled. From then on the parents spawn no children. Each statement of this function takes a new snapshot, and therefore
+-- sees all children spawned before.
 create function queue.cancel_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -298,8 +303,8 @@ as $$
 declare
   live  bigint[];
 begin
-  -- Waits for sessions that have locked the map and are making its parked parts ready. The next statement then sees the parts that these
-  -- sessions have made ready.
+  -- Waits for sessions that have locked a map of `parents` and are making its parked parts ready. The next statement then sees the parts
+  -- that these sessions have made ready.
   perform
   from queue.gather g
   where g.parent = any (cancel_children.parents)
@@ -323,8 +328,8 @@ begin
 end
 $$;
 
--- Resets the outcomes of the children that have not completed, because an operator may have requeued these children before their parents.
--- Must be called in the transaction that requeues the parents.
+-- Clears the recorded outcomes of the children that did not complete, and adds hints, so that their current outcomes are recorded. An
+-- operator may have requeued such children before their parents. Must be called in the transaction that requeues the parents.
 create function queue.reset_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan

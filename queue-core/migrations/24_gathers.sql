@@ -9,12 +9,13 @@
 --                 (count_gathers)
 --
 -- The session that records a part's end deletes the part's row and writes a hint with the number of deleted rows. Therefore a part counts
--- once, even if its end is reported several times. Only the consumer of the hints updates the gather.
+-- once, even if its end is reported several times. Only the consumer of the hints adds these numbers to the gather.
 --
--- A restarted parent may reuse a map's name while parts of the earlier run are still ending. `born` identifies the run of a part or hint.
+-- A restarted parent may reuse a map's name while parts of the earlier run are unfinished. `born` identifies the run of a part or hint.
 --
--- A map is finished once `need` is zero. `need` starts at one, and each part adds one. Closing the map subtracts the initial one. No
--- wake-up is lost, as with signals: a count that reaches zero commits together with a hint for the parent.
+-- A map is finished once `need` is zero. `need` starts at one. Each part adds one, and its recorded end subtracts one. Closing the map
+-- subtracts the initial one. No wake-up is lost, for the same reason as with signals (22_durable.sql): a count that reaches zero commits
+-- together with a hint for the parent.
 
 create table queue.gather (
   parent     bigint       not null,
@@ -66,12 +67,12 @@ create table queue.gather_hint (
   constraint gather_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Sum of the hints that a statement has found for one map.
+-- Sums of the counts in the gather_hint rows that one statement has consumed for one map.
 create type queue.gather_sum as (parent bigint, born bigint, name text, completed bigint, dead bigint, cancelled bigint, freed bigint);
 
--- Records the jobs in `ids` as the map's next batch of parts, starting at position `first`. The current transaction has enqueued these
--- jobs. Returns false if the batch already exists. Parts beyond the maximum number of running parts are parked. If the map is not open
--- yet (`waits`), all parts are parked.
+-- Records the jobs in `ids` as the map's next batch of parts, starting at position `first`. The current transaction must have enqueued
+-- these jobs. Returns false if the batch already exists. Parts beyond the maximum number of running parts are parked. If `waits` is true,
+-- all parts are parked until open_gather starts them.
 create function queue.insert_chunk(parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer, waits boolean) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -175,8 +176,9 @@ begin
 end
 $$;
 
--- Makes parked parts of a map ready, up to the maximum number of running parts. Notifies their workers, and returns the number of parts
--- made ready. The transaction must have locked the map. Parts locked by other sessions are skipped, and the map then keeps a hint.
+-- Makes parked parts of a map ready, up to the maximum number of running parts and at most a thousand per call. Notifies their workers,
+-- and returns the number of parts made ready. The transaction must have locked the map. Parts locked by other sessions are skipped. If
+-- parts were skipped or a thousand parts were found, the function writes a hint, which makes count_gathers continue.
 create function queue.release_parts(parent bigint, name text) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -277,8 +279,8 @@ begin
     from taken t
     group by t.parent, t.born, t.name
   )
-  -- A hint whose counts are all zero only starts parts. Such a hint does not count as consumed, because the hint is written again if the
-  -- parts are locked.
+  -- A hint whose counts are all zero only starts parts, and is written again if the parts are locked. Such a hint does not count as
+  -- consumed, because the caller would otherwise keep polling at its shortest interval.
   select count(*) filter (where t.completed + t.dead + t.cancelled + t.freed > 0), min(t.seq), array(select s.one from summed s), 0
   into hints, lowest, sums, moved
   from taken t;
@@ -327,10 +329,11 @@ begin
 end
 $$;
 
--- Maintenance of maps: deletion with their jobs, recounts of stalled maps, and display.
+-- Maintenance and display of maps. Maps of deleted jobs are deleted, and stalled maps are recounted.
 
 -- Deletes the map records of `parents`. The parts continue without a parent. Parked parts are made ready first, because no other function
--- does so later. If the map is not open yet, its parked parts are cancelled instead, because their parent never starts.
+-- does so later. Parked parts that wait for open_gather (`waits`) are cancelled instead, because the flow node ended without
+-- starting them.
 create function queue.forget_gathers(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -377,8 +380,8 @@ end
 $$;
 
 -- Recounts the unfinished parts of a map, under the map's lock and in one snapshot, and returns the new `need`. First writes hints for
--- the finished parts of the next ten batches. Returns null if another session has locked the map. If the map has more than a hundred
--- batches, keeps the old count, because reading a million parts would hold the lock for too long.
+-- the finished parts of ten batches, starting after the batches of the previous call. Returns null if another session has locked the map.
+-- If the map has more than a hundred batches, keeps the old count, because reading a million parts would hold the lock for too long.
 create function queue.recount_gather(parent bigint, name text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -9,12 +9,12 @@
 --                                               cannot be filled (dead), by any worker (release_nodes)
 --
 -- A node's row in job names the flow (`system`). A claim reads this row anyway, so the worker that ends a job knows whether other jobs
--- are waiting for the end. Jobs outside of flows have no additional cost. The remaining sources are not counted, so jobs that end
--- concurrently write hints without waiting for each other.
+-- are waiting for it. Jobs outside of flows have no additional cost. A node has no counter of its unfinished sources, because sources
+-- that end concurrently would wait for each other to update the counter.
 --
--- No release is lost: the edges of a waiting node are deleted only under the lock on its entry in parked. The next statement checks
--- whether any edge is left, and its snapshot is newer than the commit of the previous lock holder. A session that does not get the lock
--- writes the hint again.
+-- No release is lost: the edges of a waiting node are deleted only under the lock on its entry in parked. The statement after the
+-- deletion checks whether any edge is left. Its snapshot includes the deletions of all previous lock holders. A session that does not get
+-- the lock writes the hint again.
 
 create table queue.node (
   flow     bigint    not null,  -- id of the flow's first job
@@ -182,7 +182,7 @@ $$;
 
 -- Records the jobs in `ids` as the next batch of a node's parts, starting at position `first`. The current transaction must have enqueued
 -- the parts and the node. At most `most` parts run concurrently, and the node finishes once all parts have finished. `total` is the
--- number of parts, and is passed with the last batch.
+-- node's number of parts if this batch is the last one, otherwise null.
 create function queue.add_parts(node bigint, chunk integer, first bigint, ids bigint[], most integer, total bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -279,7 +279,8 @@ $$;
 -- Edges of targets that no longer wait are deleted.
 --
 -- Returns the number of consumed hints, the lowest hint, the number of nodes moved, and whether unchecked edges are left. Never waits: if
--- another session has locked a node, the hints of its edges are kept. Requires read committed.
+-- another session has locked a node, the hints of the node's sources are kept. Requires read committed, because the statement that checks
+-- for remaining edges must see the deletions by other sessions.
 create function queue.release_nodes(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out more boolean)
   returns record
   language plpgsql volatile security definer
@@ -332,7 +333,7 @@ begin
       cross join lateral (select e.source, e.target, e.gives, e.on_dead, e.if_dead from queue.edge e where e.source = u.id offset 0) e
       cross join lateral (select queue.edge_effect(e.on_dead, e.if_dead, s.state) as act) a
       cross join lateral (select exists (select from queue.parked p where p.id = e.target and p.names = '{}') as waits offset 0) p
-      -- Limits the number of expensive edges, which fill payloads or cancel nodes with many jobs.
+      -- Limits the number of expensive edges per call: at most 64 edges that fill payloads, and one that cancels a node with many jobs.
       cross join lateral (
         select case
           when not p.waits then null
@@ -432,7 +433,8 @@ begin
   where more and u.id not in (select c.source from unnest(chosen) c)
   group by u.id;
   get diagnostics put_back = row_count;
-  -- The form `not in .. is false` makes the planner look up each target in a hash table, instead of comparing the target with every id.
+  -- The form `(x not in (subquery)) is false` makes the planner look up each target in a hash table of `held`, instead of comparing the
+  -- target with every id in `held`.
   chosen := array(
     select c
     from unnest(chosen) c
@@ -526,8 +528,8 @@ end
 $$;
 
 -- Checks up to `most` nodes with job ids above `after`. Deletes edges whose target is not waiting, and nodes of flows whose jobs are all
--- deleted. Inserts hints for unrecorded ends. Returns the id of the last checked job, or null if no job is left. Skips rows locked by
--- other sessions.
+-- deleted. Inserts hints for nodes that have ended but still have an edge that their end affects. Returns the id of the last checked job,
+-- or null if no job is left. Skips rows locked by other sessions.
 create function queue.prune_nodes(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -572,10 +574,10 @@ begin
 end
 $$;
 
--- Returns up to ten thousand nodes of a flow, in enqueue order. `flow` may be the id of any job of the flow. `after` and on_dead contain
--- the names of the nodes whose end or death a node waits for. `waits` contains the names of the nodes with a remaining edge to the node.
--- If the job was deleted, state is the last recorded state. For a node with many jobs, `jobs` is the number of its jobs, and `over` is
--- the number of jobs counted as finished.
+-- Returns up to ten thousand nodes of a flow, in enqueue order. `flow` may be the id of any job of the flow. `after` contains the names
+-- of the sources that the node waits for, and on_dead contains the names of the sources that have to die before the node runs. `waits`
+-- contains the names of the sources whose edges to the node still exist. If the job was deleted, state is the last recorded state. For a
+-- node with many jobs, `jobs` is the number of its jobs, and `over` is the number of jobs counted as finished.
 create function queue.nodes(flow bigint, most integer default 10000)
   returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[], jobs bigint, over bigint)
   language sql stable security definer
@@ -615,7 +617,7 @@ begin
     perform pg_sleep(0.02);
   end loop;
   stops := array(select c.id from queue.cancel_running_all(ids) c (id));
-  -- Cancels the nodes that have become waiting again because a worker released them since the loop.
+  -- Cancels the nodes that were running during the loop and that workers have since returned to a waiting state.
   ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
   return ended + coalesce(cardinality(stops), 0);
 end
@@ -663,7 +665,8 @@ begin atomic
   ) input;
 end;
 
--- Enqueues the job of an enqueue_flow node. For a node with many jobs, enqueues only the job that waits for all of them, in the same queue.
+-- Enqueues the job of an enqueue_flow node. For a node with many jobs, enqueues only the job that waits for all of them, in the queue
+-- that the node's options or job type specify.
 create function queue.enqueue_node(flow text, node jsonb, out id bigint, out outcome text) returns record
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -722,7 +725,7 @@ $$;
 
 -- Enqueues a flow in the caller's transaction, and returns the flow's id. `nodes` is an array of {"name", "job_type", "payload",
 -- "options", "after", "on_dead", "if_dead"}. The last four properties are optional. A node waits for the earlier nodes named in "after"
--- and "on_dead". "if_dead" is the effect on later nodes if the node dies: hold, cancel or continue.
+-- and "on_dead". If a node dies, its "if_dead" determines the effect on the nodes that wait for its completion: hold, cancel or continue.
 --
 -- A placeholder {"$of": "NAME"} in the payload also makes the node wait for NAME, and becomes {"$of": "NAME", "was": OUTPUT}. A node may
 -- have "jobs", an array of payloads, instead of "payload". The node then stands for one job per payload, each with the node's type and

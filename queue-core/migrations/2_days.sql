@@ -1,6 +1,7 @@
--- Daily partitions, which are created in advance and dropped after their retention. add_days and drop_day may be called concurrently at
--- any time: one call does the work, and the other calls return immediately. If a lock is not available within lock_timeout, the call ends
--- and the next call retries. The partitions belong to the store's owner, regardless of the calling role.
+-- Daily partitions, which are created in advance and dropped once their retention has ended. add_days and drop_day may be called at any
+-- time: if several sessions call them concurrently, one call does the work and the other calls return immediately. If a call does not get
+-- a lock within lock_timeout, it fails and the next call retries. The partitions belong to the store's owner, regardless of the calling
+-- role.
 
 -- History retentions of job types, if they differ from the store's default. Workers write them at startup from the job types' options.
 -- For a retention shorter than the default, pruning has processed all jobs with ids below pruned_to.
@@ -79,9 +80,9 @@ $$;
 -- with a longer retention. The move blocks producers and claims, so at most `most` jobs are moved. A day with more survivors stays, and
 -- prune_days deletes its rows individually.
 --
--- Every day adds a little to the cost of each statement. Therefore, if more than `days` days are past the retention, the oldest day is
--- dropped even if up to `at_most` jobs outlive it. If a day cannot be dropped, a warning reports the day and the function continues with
--- the next day.
+-- The partitions of every day add a little to the cost of each statement. Therefore, if more than `days` days are past the retention, the
+-- oldest day is dropped even if up to `at_most` jobs outlive it. If a day cannot be dropped, a warning reports the day and the function
+-- continues with the next day.
 create function queue.drop_day(retention interval, most integer default 1000, days integer default 30, at_most integer default 20000)
   returns date
   language plpgsql volatile security definer
@@ -155,8 +156,8 @@ begin
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
         execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
       end loop;
-      -- In ready, only entries of jobs that re-entered the table have to be read again. All other entries have been there since their
-      -- enqueue, and may be numerous.
+      -- In ready, only entries of jobs that re-entered the table have to be read again. The read above has found all other entries, which
+      -- may be numerous.
       living := living || array(
         select r.id from queue.ready r where r.id >= lowest and r.id < beyond and r.seq <> r.id
         union all select s.id from queue.scheduled s where s.id >= lowest and s.id < beyond

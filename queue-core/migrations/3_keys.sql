@@ -5,21 +5,21 @@
 --   insert_in_line -> ready | scheduled    if no job of the key is waiting or running: the job immediately becomes the key's head
 --   blocked -> ready | scheduled           by any worker: the first job of a key without a head (unblock)
 --
--- A key has at most one row in active_key, which identifies the key's head. The head is the only job of the key that has left blocked: it
--- is ready, scheduled, leased, or dead under the policy `block`. Retries, releases and recoveries keep the row, so the job stays the
+-- A key has at most one row in active_key, which identifies the key's head. The head is the only job of the key that is not blocked. It
+-- is ready, scheduled or leased, or dead under the policy `block`. Retries, releases and recoveries keep the row, so the job stays the
 -- head.
 --
 -- The transaction that ends the head deletes the row and writes a hint to key_hint. A transaction that inserts into blocked also writes a
--- hint. unblock consumes a hint in one statement and checks the key in the next statement. The second statement's snapshot is newer, so
--- it sees all changes announced by the hint.
+-- hint. unblock consumes a hint in one statement and checks the key in the next statement. The second statement's snapshot is newer than
+-- the commit of the hint, so it shows all changes that the hint announces.
 
 -- Returns the hash of a key within a queue, so keys of any length cost the same. Equal keys of two queues are unrelated.
 create function queue.key_id(queue text, key text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(queue || '/' || key);
 
--- Rows that serve as locks: 1024 for each of the purposes keys, lanes and counts. The rows replace advisory locks, which any role that
--- may connect can take, and can observe in pg_locks.
+-- Rows that serve as locks: 1024 for each of the purposes keys, lanes and counts, and one for the purpose days. The rows replace advisory
+-- locks, which any role that may connect can take, and can observe in pg_locks.
 --
 -- Enqueues with different keys of the same stripe wait for each other. Two transactions that each lock several keys may deadlock. The
 -- server then cancels one of the transactions.
@@ -70,8 +70,8 @@ begin
     met := queue.paired_lane(met);
   end if;
   if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
-    -- Enqueues never read the row of a quarantine or fair lane, so the lock is unnecessary. Recovery and fair queueing must not wait for
-    -- the lock.
+    -- The lock lets set_capacity find all lanes whose rows enqueues read. Enqueues never read the row of a quarantine or fair lane, so
+    -- these lanes need no lock. Recovery and fair queueing, which create these lanes, must not wait for it.
     if not solo and not lined then
       perform queue.lock_stripe('lanes', hashtext(ensure_lane.queue) & 1023, true);
     end if;
@@ -258,7 +258,8 @@ begin
     returning 1
   ), entered as materialized (
     delete from queue.blocked
-    -- Deletes by the ctid found above. On servers whose row locks follow an update of the row, a search by position may find no row.
+    -- Deletes by the ctid found above. On servers whose row locks follow an update to the new version of the row, a search by position
+    -- may not find the row.
     where ctid = any (array(select h.at from head h where h.key in (select a.key from activated a)))
     returning blocked.seq, blocked.id, blocked.lane, blocked.run_at
   ), readied as (
@@ -280,9 +281,9 @@ begin
 end
 $$;
 
--- blocked -> dead: moves the first job of a key to the dead letters. Called if another table rejects the job's row. Under the policy
--- `block` the job blocks its key until an operator requeues or discards it. Under `skip` the key continues. If the job already has
--- another entry, that entry stays and the blocked entry is deleted. Returns the job's id.
+-- blocked -> dead: moves the first blocked job of a key to the dead letters, and returns the job's id. Called if a constraint of the table
+-- that the job should enter rejects the job's row. Under the policy `block` the job blocks its key until an operator requeues or discards
+-- it. Under `skip` the key continues. If the job already has another entry, that entry stays and the blocked entry is deleted.
 create function queue.bury_blocked(key bigint, why text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -26,7 +26,7 @@ create sequence queue.ticket_seq;
 select nextval('queue.ticket_seq');
 
 -- Numbers drawn for jobs whose producer could not store its count of the waiting jobs, because another session had locked the queue's row
--- of capacity. A transaction with an old snapshot does not see these jobs, and counts the numbers instead.
+-- in queue.capacity. A transaction with an old snapshot does not see these jobs, and counts the numbers instead.
 create sequence queue.beside_seq;
 select nextval('queue.beside_seq');
 
@@ -86,8 +86,8 @@ $$;
 
 -- Returns the key of an advisory lock that announces a producer's uncommitted jobs. A transaction that holds the shared lock (key, n) has
 -- at most n jobs in the queue that no other session can see yet. A transaction that is waiting to count the queue's jobs may still be
--- rejected, and has already announced all of its jobs. The waiting transaction therefore holds a second lock with m + 2^31, where m is
--- the number announced before.
+-- rejected, and has already announced all of its jobs. The waiting transaction therefore holds a second lock (key, m + 2^31), where m is
+-- the number of jobs that it had announced before the wait.
 --
 -- Any role can take advisory locks, so the key is derived from the secret, the transaction id and n. A key is valid only for one
 -- transaction and one n. Therefore no role can forge announcements, or compute a key before the lock is held.
@@ -140,8 +140,8 @@ end
 $$;
 
 -- Returns the number of jobs that other transactions have announced for the queue. A transaction that is still waiting to count the
--- queue's jobs contributes only the jobs of its earlier enqueues. Jobs of finished transactions are visible to the next snapshot. Jobs of
--- a transaction that ends concurrently may be counted twice.
+-- queue's jobs contributes only the jobs of its earlier enqueues. Jobs of finished transactions are visible to the next snapshot. If a
+-- transaction commits before the caller counts the waiting jobs, its jobs may be counted twice: as announced and as waiting.
 create function queue.announced_jobs(queue text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -249,7 +249,7 @@ begin
     if not found or jobs = 0 then
       return;
     end if;
-    -- Under a snapshot older than the statement, the row does not reflect the current tickets.
+    -- Tickets are used only in read committed, because a snapshot older than the statement may show an outdated number of tickets.
     if fresh and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs then
       begin
         perform queue.announce_jobs(take_capacity.queue, jobs);

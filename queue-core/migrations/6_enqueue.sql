@@ -196,7 +196,8 @@ end
 $$;
 
 -- Returns the time that an option specifies. run_at and expires_at are RFC 3339 times, which do not depend on session settings. All other
--- time options are intervals from now. The result is within the range of `scheduled`, and an interval of unique_while ends in the future.
+-- time options are intervals from now. Raises an error if the time is outside the range of scheduled.run_at, or if an interval of
+-- unique_while does not end in the future.
 create function queue.read_time(options jsonb, name text, needs text) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

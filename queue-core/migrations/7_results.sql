@@ -1,11 +1,11 @@
 -- Results and progress of jobs, for clients in any language. status queries a job once, and wait polls until the job has finished. Both
--- functions are read-only. Progress and waiting are not states of a job: the tables of 1_jobs.sql determine the state.
+-- functions are read-only. Progress reports and waiting processes do not change a job's state (see 1_jobs.sql).
 
 -- Progress reported by running jobs. A job has one row from its first report on, written under the lease of the attempt
 -- (record_progress.sql). A retry keeps the row, because the row contains the checkpoint.
 --
--- The row is deleted soon after the job was completed, cancelled or expired (clear_progress), and when a completed job is requeued
--- (reopen). A dead letter keeps its row, and continues from the checkpoint when it is requeued.
+-- The row is deleted soon after the job is completed, cancelled or expired (clear_progress), and when the job starts from the
+-- beginning (reopen, restart). A dead letter keeps its row, and continues from the checkpoint when it is requeued.
 create table queue.progress (
   id          bigint            not null,
   attempt     smallint          not null,               -- attempt that reported last
@@ -28,8 +28,8 @@ create table queue.waiter (
   constraint waiter_expires_at_in_range check (expires_at >= '1970-01-01+00' and expires_at < '10000-01-01+00')
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- nothing | waiter -> waiter: registers the process `id` as a waiter for another minute. Safe: a transaction that ends a job reads this
--- table after its commit, and the waiter queries its jobs after the commit of this call. Therefore either the transaction finds the
+-- Registers the process `id` as a waiter for one minute, or extends its registration. Safe: a settle reads this table in a separate
+-- statement after its commit, and the waiter queries its jobs after the commit of this call. Therefore either the settle finds the
 -- waiter's row, or the waiter finds the job finished.
 create function queue.announce_waiter(id uuid) returns void
   language plpgsql volatile security definer
@@ -43,7 +43,7 @@ begin
 end
 $$;
 
--- waiter -> nothing: removes the process `id` from the waiters.
+-- Removes the process `id` from the waiters.
 create function queue.leave_waiter(id uuid) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -161,8 +161,8 @@ begin atomic
   where j.id = entry_of.id;
 end;
 
--- Returns a running job's current attempt in one row, or no row if the job is not running. Reads all leases. A lease contains jobs of
--- one claim.
+-- Returns a running job's current attempt in one row, or no row if the job is not running. Reads all leases, because leases have no index
+-- by job. A lease usually contains all unsettled jobs of one claim, so there are usually fewer leases than running jobs.
 create function queue.attempt_of(id bigint)
   returns table (attempts smallint, crashes smallint, worker uuid, cancelling boolean)
   language sql stable

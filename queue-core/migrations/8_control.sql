@@ -1,6 +1,6 @@
 -- Operations on waiting, running and finished jobs, for operators and programs in any language. Each operation is one set-based function
--- over ids (.._all). An operation returns the ids of the changed jobs, and skips jobs whose state does not permit the operation.
--- Operations by name, and operations on a single job, are at the end of the file.
+-- over ids, and has a name that ends with `_all`. An operation returns the ids of the changed jobs, and skips jobs whose state does not
+-- permit the operation. Operations by name, and operations on a single job, are at the end of the file.
 --
 --   cancel_waiting_all   ready | scheduled | blocked | parked -> done (cancelled); the ordering key continues without the job
 --   cancel_running_all   marks the job in its lease: the worker asks the handler to stop, and the job ends with the attempt
@@ -13,8 +13,8 @@
 -- Entries locked by other sessions, for example by a claim about to commit or by another operator, are also skipped (SKIP LOCKED). Rows
 -- are locked in the order of their ids.
 --
--- Rows are deleted by ctid, which is possible because entries are never updated in place. A plan that joins the rows by key would read a
--- whole table for each job if the table's statistics are older than its rows.
+-- Rows are deleted by ctid, which is possible because entries are never updated in place. A plan that joins the rows by key would scan
+-- the whole table for each job if the table's statistics are outdated.
 --
 -- In bodies between BEGIN ATOMIC and END, PostgreSQL resolves names when the function is created. All other functions set their
 -- search_path. The functions are planned for every call, because a plan made while a table was empty is slow once the table is full.
@@ -43,8 +43,8 @@ end;
 -- Entry of a waiting job that a take_* function has deleted. run_at is null if the job was ready.
 create type queue.removed_entry as (run_at timestamptz, id bigint, lane bigint, attempts smallint, crashes smallint);
 
--- scheduled -> caller: deletes the scheduled entries of the jobs in `ids`, and returns them. The caller inserts the jobs into another
--- table in the same transaction. With `fresh`, takes only jobs that have not started.
+-- Deletes the scheduled entries of the jobs in `ids`, and returns them to the caller. The caller inserts the jobs into another table in
+-- the same transaction. With `fresh`, takes only jobs that have not started.
 --
 -- A caller that reads further data of the jobs must do so in its next statement. The snapshot of this function is newer than the caller's
 -- snapshot, which may not show a job's lane, or that the job is the head of its key.
@@ -68,8 +68,8 @@ begin
 end
 $$;
 
--- parked -> caller: deletes the parked entries of the jobs in `ids`, and returns them. The caller inserts the jobs into another table in
--- the same transaction (see take_scheduled).
+-- Deletes the parked entries of the jobs in `ids`, and returns them to the caller. The caller inserts the jobs into another table in the
+-- same transaction (see take_scheduled).
 create function queue.take_parked(ids bigint[]) returns setof queue.removed_entry
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -89,10 +89,9 @@ begin
 end
 $$;
 
--- ready | scheduled -> caller: deletes the ready and scheduled entries of the jobs in `ids`, and returns them. The caller inserts the
--- jobs into another table in the same transaction (see take_scheduled). With `fresh`, takes only jobs that have not started. The second
--- statement does not find jobs deleted by the first statement. Both statements miss a claimed job, and may miss a job that moves between
--- the two tables.
+-- Deletes the ready and scheduled entries of the jobs in `ids`, and returns them to the caller. The caller inserts the jobs into another
+-- table in the same transaction (see take_scheduled). With `fresh`, takes only jobs that have not started. The second statement does not
+-- find jobs deleted by the first statement. Both statements miss a claimed job, and may miss a job that moves between the two tables.
 create function queue.take_waiting(ids bigint[], fresh boolean default false) returns setof queue.removed_entry
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -128,9 +127,9 @@ begin
 end
 $$;
 
--- ready | scheduled | blocked | parked -> done: ends the waiting jobs among `ids` as cancelled, or as expired if `expired` is set. Only
--- jobs that have not started can expire, so parked jobs cannot expire. If a key's head ends, the key is released for its next job. The
--- end of a blocked job does not affect its key.
+-- ready | scheduled | blocked | parked -> done: ends the waiting jobs among `ids` as cancelled, or as expired if `expired` is set, and
+-- returns their ids. Only ready, scheduled and blocked jobs that have not started can expire. If a key's head ends, the key is released
+-- for its next job. The end of a blocked job does not affect its key.
 create function queue.end_waiting(ids bigint[], expired boolean) returns setof bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -251,8 +250,8 @@ begin
 end
 $$;
 
--- ready | scheduled -> scheduled: sets the run time of the jobs in `ids` to `run_at`. If the time has passed, the jobs are due
--- immediately. The jobs keep their attempts, crashes and lane.
+-- ready | scheduled -> scheduled: sets the run time of the ready and scheduled jobs among `ids` to `run_at`, and moves their entries to
+-- scheduled. If the time has passed, the jobs are due immediately. The jobs keep their attempts, crashes and lane.
 create function queue.reschedule_all(ids bigint[], run_at timestamptz) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -273,9 +272,9 @@ begin
 end
 $$;
 
--- scheduled | parked -> ready: moves the jobs in `ids` to the end of their lanes, like a promotion. A parked job checks its wait
--- condition when it runs, and is parked again if it still has to wait. Flow nodes that wait for other nodes stay parked, and so do the
--- parts of a map that is not open yet.
+-- scheduled | parked -> ready: moves the scheduled and parked jobs among `ids` to ready, at the end of their lanes, like a promotion. A
+-- parked job checks its wait condition when it runs, and is parked again if it still has to wait. Flow nodes that wait for other nodes
+-- stay parked, and so do the parts of a map that open_gather has not started yet (`waits`).
 create function queue.run_now_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -308,8 +307,8 @@ begin
 end
 $$;
 
--- ready | scheduled -> the same table: moves the jobs in `ids` to the lane of `priority`. A quarantined job moves to the quarantine lane
--- of that priority.
+-- Moves the ready and scheduled jobs among `ids` to the lane of `priority`, within the same table. A quarantined job moves to the
+-- quarantine lane of that priority.
 --
 -- The job's row then refers to the new lane, so retry, recovery, requeue and cancel find the job. Only the transaction that took the
 -- entry writes the row. The position of a ready job becomes its id, which is unique, so the job is sorted by age. Workers find a position
@@ -357,8 +356,8 @@ begin
 end
 $$;
 
--- Wakes idle workers that serve the queues of the jobs in `ids`. Must be a separate statement after the change, so that its snapshot is
--- newer.
+-- Wakes idle workers that serve the queues of the jobs in `ids`. Must be a separate statement after the change of the jobs, so that its
+-- snapshot shows the jobs' new lanes and the workers that have become idle.
 create function queue.wake_for(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -467,10 +466,10 @@ begin
 end
 $$;
 
--- dead -> ready | blocked: moves the dead letters among `ids` to the end of their lanes, resets their attempts and crashes, and returns
--- their ids. The recorded failures are kept. Safe: the function inserts into ready only entries that it has deleted from dead. A second
--- operator or a discard skips the row or finds it deleted, and a claim sees the job only after the commit. Rows are locked in the order of
--- their ids.
+-- Moves the dead letters among `ids` to the end of their lanes (dead -> ready | blocked), resets their attempts and crashes, and returns
+-- their ids. The recorded failures are kept. The function inserts into ready only entries that it has deleted from dead, so a job is
+-- requeued only once. A second operator or a discard skips the row or finds it deleted, and a claim sees the job only after the commit.
+-- Rows are locked in the order of their ids.
 --
 -- If another job holds the uniqueness key of a dead letter, the dead letter stays, unless `force` is set. With `force`, both jobs are
 -- live. A quarantined job leaves the quarantine lane, because the operator considers the job fixed. A job that blocks its ordering key
@@ -535,13 +534,14 @@ begin
 end
 $$;
 
--- done | done_many -> ready | blocked: moves a completed, cancelled or expired job to the end of its lane or ordering key, resets its
--- attempts, and returns whether it was moved. As in requeue_all, a job is not moved if another job holds its uniqueness key. The recorded
--- failures are kept. The output and the checkpoint are deleted, because the job starts over. Safe: the job enters ready only if this
--- function has deleted its done row, or has removed its id from its done_many row. The function skips a row locked by another session, and
--- a job whose ordering key cannot be locked in time. The caller then finds the job still completed and retries. The caller also retries if
--- the done_many row shrinks to this job alone between two statements, because neither branch then finds the row. Pruning deletes the same
--- row before the payload, so only one of the two operations succeeds.
+-- Moves a completed, cancelled or expired job to the end of its lane or ordering key (done | done_many -> ready | blocked), resets its
+-- attempts, and returns whether the job was moved. As in requeue_all, a job is not moved if another job holds its uniqueness key. The
+-- recorded failures are kept. The output and the checkpoint are deleted, because the job starts from the beginning.
+--
+-- The job enters ready only if this function has deleted its done row, or has removed its id from its done_many row. Pruning deletes the
+-- same row before the payload, so only one of the two operations succeeds. The function skips a row locked by another session, and a job
+-- whose ordering key cannot be locked in time. The caller then finds the job still finished and retries. The caller also retries if the
+-- done_many row shrinks to this job alone between two statements, because neither branch then finds the row.
 create function queue.reopen(id bigint, force boolean default false) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -622,9 +622,9 @@ begin
 end
 $$;
 
--- dead -> nothing: deletes the dead letters among `ids`, with payloads and failures, and returns their ids. A job that blocked its ordering
--- key releases the key. Safe: the payload is deleted only if this function has deleted the dead row. A second operator or a requeue skips
--- the row or finds it deleted. Rows are locked in the order of their ids.
+-- Deletes the dead letters among `ids`, with payloads and failures, and returns their ids. A job that blocked its ordering key releases
+-- the key. The payload is deleted only if this function has deleted the dead row, so a job that is requeued concurrently keeps its
+-- payload. A second operator or a requeue skips the row or finds it deleted. Rows are locked in the order of their ids.
 create function queue.discard_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -804,7 +804,7 @@ begin atomic
   select queue.apply_to_one(reschedule.id, 'reschedule', run_at => reschedule.run_at);
 end;
 
--- Postpones one waiting job by `wait` from now, measured by the database clock.
+-- Moves one waiting job to the time that is `wait` from now, measured by the database clock.
 create function queue.snooze(id bigint, wait interval) returns void
   language sql volatile
 begin atomic

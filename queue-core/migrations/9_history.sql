@@ -7,12 +7,12 @@ create function queue.version_of(stored text) returns smallint
 
 -- Returns the newest ready jobs in `lanes` (null: all lanes) with ids below `before` and not below `lowest`. The result may contain more
 -- than `most` jobs, from which the caller chooses. Jobs with ids below `horizon` were not read. If `horizon` is null, no further jobs
--- exist. If at least `enough` of the store's newest jobs are ready, only these jobs are read.
+-- exist. If at least `enough` of the store's newest jobs are ready, the plain lanes are not searched for older jobs.
 --
--- There is no index on the ids of all ready jobs, because its maintenance would slow down every plain job. A small table is read completely.
--- In a large table, the position of nearly every job is its id, so the store's newest jobs are looked up by their ids. If too few of them
--- are ready, the newest job of each lane is read. Further jobs are read only from the lanes with the newest jobs. At most 2,000 entries of a
--- lane are skipped.
+-- There is no index on the ids of all ready jobs, because its maintenance would slow down every enqueue. A small table is scanned
+-- completely. In a large table, the position of nearly every job is its id, so the store's newest jobs are looked up by their ids. If too
+-- few of them are ready, the newest job of each lane is read. Further jobs are read only from the lanes with the newest jobs. Each
+-- of the two reads of a lane skips at most 2,000 entries whose position differs from their id.
 --
 -- A partial index on id covers the jobs whose position differs from their id, such as all jobs of fair lanes. Quarantine lanes are read
 -- separately, because a quarantined job whose position equals its id is not in that index.
@@ -261,7 +261,8 @@ begin atomic
       order by p.first_id desc
       offset pick.most - 1
       limit 1),
-      -- Metadata is stored in job, so a filter by metadata looks up every job of a done_many row. Each row contains some hundred jobs.
+      -- Metadata is stored in job, so a filter by metadata looks up every job of a done_many row. A row contains a few hundred jobs, so
+      -- the jobs of only `looked` / 200 rows are looked up.
       (select (p.first_id >> 33) << 33
       from plain p
       where pick.meta is not null

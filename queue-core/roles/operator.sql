@@ -1,5 +1,5 @@
--- Operators have the privileges of readers, and also read payloads, outputs and checkpoints. They change jobs and schedules only through
--- functions.
+-- Grants the privileges of operators to a role. Operators have the privileges of readers, and also read payloads, outputs and
+-- checkpoints. They change jobs and schedules only through functions.
 grant "queue_reader" to "queue_role";
 grant select (payload) on queue.job to "queue_role";
 grant select (output) on queue.done to "queue_role";

@@ -1,6 +1,6 @@
--- Creates the store's owner, whose privileges apply to SECURITY DEFINER functions. The role owns only the store. The role cannot log in,
--- except on a Citus cluster, whose nodes connect as the owner. The previous owner becomes a member of the role, and can migrate the store
--- as before.
+-- Creates the role that owns the store. SECURITY DEFINER functions run with the privileges of this role, which owns only the store. The
+-- role cannot log in, except on a Citus cluster, whose nodes connect as the owner. The previous owner becomes a member of the role, and
+-- can still migrate the store.
 do $$
 declare
   before  name := (select pg_get_userbyid(n.nspowner) from pg_namespace n where n.nspname = 'queue_schema');

@@ -1,4 +1,5 @@
--- Readers query jobs and their failures. They read all columns except payloads, outputs and checkpoints.
+-- Grants the privileges of readers to a role. Readers query jobs and their failures. They cannot read payloads, outputs, checkpoints or
+-- lease tokens.
 grant select on queue.migration, queue.lane, queue.ready, queue.scheduled, queue.active_key, queue.blocked, queue.parked, queue.worker,
   queue.done_many, queue.dead, queue.failure, queue.capacity, queue.retention, queue.type_options, queue.paused, queue.weight, queue.fire,
   queue.audit, queue.bound, queue.bound_type, queue.bound_in_force, queue.key_bound, queue.gate, queue.rate, queue.tallied, queue.tally_total,

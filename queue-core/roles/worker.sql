@@ -1,6 +1,6 @@
--- Workers claim, run, settle, recover, promote and prune jobs with statements on the tables. Such statements are too frequent for entry
--- points. Workers write no jobs directly and create no tables. They use entry points to create and drop day partitions, to declare and
--- fire schedules, to expire jobs, and to enqueue jobs for handlers.
+-- Grants the privileges of workers to a role. Workers claim, run, settle, recover, promote and prune jobs with statements on the tables,
+-- because entry points would cost too much for such frequent statements. Workers write no jobs directly and create no tables. They use
+-- entry points to create and drop day partitions, to declare and fire schedules, to expire jobs, and to enqueue jobs for handlers.
 grant "queue_producer" to "queue_role";
 grant select on
   queue.migration, queue.capacity, queue.paused, queue.bound, queue.bound_type, queue.bound_in_force, queue.expiry, queue.weight,

@@ -1,4 +1,4 @@
--- Finds limits without a free permit whose first ready job has waited too long. For a limit by key, returns the keys without a free
+-- Finds limits without a free permit whose first ready job has waited too long. For a per-key limit, returns the keys without a free
 -- permit. See queue.full_limits.
 -- $1 maximum wait in ms  $2 maximum number of rows
 -- Safe: read-only.

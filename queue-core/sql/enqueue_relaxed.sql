@@ -1,7 +1,7 @@
 -- nothing -> ready | scheduled: enqueues one job, in a separate transaction whose commit does not wait for the disk.
 -- $1 job type  $2 payload as JSON text  $3 queue  $4 priority  $5 max_attempts  $6 run at, or null  $7 delay in ms, or null
--- Safe: sent only outside a transaction, so the setting ends with this statement, even if the statement fails. Later statements on the
--- connection do not have the setting. For all other properties, see enqueue.sql.
+-- Safe: sent only outside a transaction. synchronous_commit is therefore off for this statement only, even if the statement fails. Later
+-- statements on the connection use the previous value. For all other properties, see enqueue.sql.
 with relaxed as materialized (
   select pg_catalog.set_config('synchronous_commit', 'off', true)
 )

@@ -2,7 +2,7 @@
 -- uniqueness key. Returns the job's id and the outcome.
 -- $1 job type  $2 payload as JSON text  $3 options as JSON text  $4 whether the commit may return before it is durable
 -- Safe: queue.enqueue_with writes in one transaction, and a rollback removes all rows and frees the keys. $4 is true only outside a
--- transaction, so the setting ends with this statement.
+-- transaction, so synchronous_commit is off for this statement only.
 with relaxed as materialized (
   select case when $4::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end
 )

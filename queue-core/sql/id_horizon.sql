@@ -1,2 +1,3 @@
--- Returns an id above all ids generated so far, by the database clock. Jobs enqueued more than two milliseconds later have higher ids.
+-- Returns an id that is higher than all ids generated so far. Jobs enqueued more than two milliseconds later have higher ids. Both hold
+-- according to the database clock.
 select queue.id_at(pg_catalog.clock_timestamp() + interval '1 millisecond')

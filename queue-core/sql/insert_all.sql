@@ -1,9 +1,9 @@
--- nothing -> ready | scheduled: enqueues a batch of jobs, in the caller's transaction. Returns their ids in the given order, which is
--- ascending.
+-- nothing -> ready | scheduled: enqueues a batch of jobs, in the caller's transaction. Returns the ids of the jobs in the given order.
+-- The ids are ascending.
 -- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now
 -- Safe: inserts in one statement, and a rollback removes all rows. Jobs are claimed in the order of their ids. The ids are sorted before
--- their assignment, because the id sequence occasionally restarts at 0 within a millisecond. The statement reads no table, so outdated
--- statistics cannot affect its plan.
+-- they are assigned to jobs, because the id sequence occasionally restarts at 0 within a millisecond. The statement reads no table, so
+-- outdated statistics cannot affect its plan.
 with reserved as materialized (
   select array(
     select queue.next_id()

@@ -1,4 +1,5 @@
--- Returns the combinations of queue, job type and version that a live worker serves, as positions in the parameters from 1 on.
+-- Returns the combinations of queue, job type and version that a live worker serves, as positions in the parameter arrays. The first
+-- position is 1.
 -- $1 queues  $2 job types  $3 versions
 -- Safe: read-only. A worker of a release that does not report job types is assumed to serve all job types.
 select a.place

@@ -48,7 +48,7 @@ pub enum Error {
         /// Description of the accepted values.
         range: &'static str,
     },
-    /// A payload cannot be stored, because the database could not return it unchanged.
+    /// A payload cannot be stored: it cannot be encoded, it is too large, or the database could not return it unchanged.
     #[error("the payload of `{job_type}` cannot be stored: {source}")]
     Payload {
         /// Job type of the rejected payload.
@@ -170,12 +170,12 @@ pub enum Error {
         schema: String,
         /// Current version of the schema.
         found: i32,
-        /// Oldest schema version that a compatible release knows.
+        /// Lowest schema version that a release must know to be compatible with the schema.
         compatible: i32,
         /// Newest schema version known to this release.
         known: i32,
     },
-    /// An applied migration differs from the migration in this release.
+    /// An applied migration differs from the migration of the same version in this release.
     #[error(
         "migration {version} of the schema `{schema}` was applied with different contents than this release's; restore the file that was applied"
     )]
@@ -203,7 +203,7 @@ pub enum Error {
         /// Sessions that hold locks on tables of the schema.
         holders: String,
     },
-    /// No store has this name, or no store accepts new tenants.
+    /// The store is unknown, or it accepts no new tenants. The name `*` means that no store accepts new tenants.
     #[error("there is no store `{name}`, or none that accepts new tenants; see `Stores::add`")]
     NoStore {
         /// Name of the missing store.
@@ -215,7 +215,7 @@ pub enum Error {
         /// Key of the tenant without a store.
         key: String,
     },
-    /// The tenant was moved out of the store into which the transaction enqueues. The transaction is unchanged.
+    /// The tenant has moved from the store of the transaction to another store. The call has not changed the transaction.
     #[error("the tenant `{key}` has moved to another store; call `Stores::of` again, and enqueue there")]
     Moved {
         /// Key of the tenant that has moved.
@@ -231,14 +231,14 @@ pub enum Error {
         /// Name of the target store.
         store: String,
     },
-    /// The attempt has lost its lease. Another worker has the job, or the job has finished. The attempt's writes in this transaction are
-    /// rolled back.
+    /// The attempt has lost its lease. Another worker has the job, or the job has finished. If the error occurs in a transaction of the
+    /// attempt, the transaction's writes are rolled back.
     #[error("the lease on job {job} is lost, or the job has finished: this attempt can no longer change it")]
     LeaseLost {
         /// Id of the job whose lease was lost.
         job: JobId,
     },
-    /// The job's type is transactional. The attempt already runs in a transaction, whose commit completes the job.
+    /// The job's type is transactional, so the attempt already runs in a transaction, whose commit completes the job.
     #[error(
         "job {job} is of a transactional type: use `cx.transaction()`, which is committed with the job's completion, instead of `cx.begin()`"
     )]
@@ -246,7 +246,7 @@ pub enum Error {
         /// Id of the transactional job.
         job: JobId,
     },
-    /// A checkpoint cannot be stored, because the database could not return it unchanged.
+    /// A checkpoint cannot be stored: it cannot be encoded, it is too large, or the database could not return it unchanged.
     #[error("a checkpoint of job {job} cannot be stored: {source}")]
     Checkpoint {
         /// Id of the job whose checkpoint was rejected.
@@ -254,7 +254,7 @@ pub enum Error {
         /// Cause of the error, with its position in the checkpoint.
         source: PayloadError,
     },
-    /// The payload of a signal cannot be stored, because the database could not return it unchanged.
+    /// The payload of a signal cannot be stored: it cannot be encoded, it is too large, or the database could not return it unchanged.
     #[error("the payload of a signal to job {job} cannot be stored: {source}")]
     Signal {
         /// Id of the job that the signal was sent to.
@@ -282,7 +282,7 @@ pub enum Error {
         /// Cause of the failure, and the remedy.
         why: String,
     },
-    /// A handler in a test began a transaction, but the test has no pool for it.
+    /// A handler in a test cannot begin a transaction: the test provides no pool, or the test's own transaction is already in use.
     #[cfg(feature = "testing")]
     #[error("job {job} runs in a test without a transaction to begin: use `testing::drain(&mut tx).pool(&pool)`")]
     NoTransaction {
@@ -328,7 +328,7 @@ pub enum Error {
         /// Id of the job that holds the key.
         holder: JobId,
     },
-    /// A report or journal entry of an attempt was not written, because the worker could not write it or the database rejected it.
+    /// A report or journal entry of an attempt was not written, because the worker had ended or the database operation failed.
     #[error("the report of an attempt of job {job} could not be written: {why}")]
     NotWritten {
         /// Id of the job that the attempt runs.
@@ -348,13 +348,13 @@ pub enum Error {
         /// Name that belongs to no schedule.
         name: String,
     },
-    /// The database returned an error. The error text contains the database's message, never its `DETAIL`, which could contain a row.
+    /// A database operation failed. The error text contains the database's message, but never its `DETAIL`, which could contain a row.
     #[error("{}", message(.0))]
     Database(#[source] sqlx::Error),
 }
 
-/// Writes the same text as `Display`. The driver's own `Debug` output contains the server's `DETAIL`, which may be a whole row including
-/// the payload.
+/// Writes the `Display` text within `Error(..)`. A derived implementation would write the `Debug` output of the driver, which contains
+/// the server's `DETAIL`. The `DETAIL` may be a whole row including the payload.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Error({self})")

@@ -93,11 +93,12 @@
 //! | version | version of the payload struct with which a job was enqueued; 1 unless the type declares another version |
 //! | wait | operation that awaits the end of a job and returns the outcome of the job |
 
-// Modules are declared in the order of a job's life cycle. A module imports only from modules below it (see ARCHITECTURE.md). The alias
-// exists because the expansion of `#[job]` refers to this crate by name.
+// Modules are declared in the order of a job's life cycle. A module imports only from lower layers in the drawing in ARCHITECTURE.md. The
+// alias `queue_core` exists because the expansion of `#[job]` refers to this crate by name.
 extern crate self as queue_core;
 
-// Dependency only for its feature `std`. Without `std`, the driver connects as the user `anonymous` if no user is given.
+// The crate `whoami` is a dependency only to enable its feature `std`. Without `std`, the driver connects as the user `anonymous` if no
+// user is given.
 use whoami as _;
 
 mod define;

@@ -14,7 +14,8 @@ static REPLACEMENTS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
 /// Returns the replacement of `statement`, or `statement` itself if no replacement is configured.
 ///
 /// # Panics
-/// Panics if the file cannot be read. Otherwise a statement that was not replaced would be reported as a change that no test detects.
+/// Panics if the replacement file cannot be read or parsed. Without the panic, a statement that was not replaced would be reported as a
+/// change that no test detects.
 pub(crate) fn replacement(statement: &'static str) -> &'static str {
     REPLACEMENTS.get(statement).map_or(statement, String::as_str)
 }

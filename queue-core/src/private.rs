@@ -29,7 +29,7 @@ pub const fn registration<T: Handler>() -> Registration {
     Registration::of::<T>()
 }
 
-/// Creates the registration of a job type with its `impl BatchHandler`.
+/// Creates the registration of a job type that implements `BatchHandler`.
 pub const fn batch_registration<T: BatchHandler>() -> Registration {
     Registration::of_batch::<T>()
 }

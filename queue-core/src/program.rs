@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-/// Name of the bundled binary. In other programs, error texts suggest commands of this binary.
+/// Name of the bundled binary. Error texts suggest commands of this binary unless the program has called [`remember_program`].
 pub const BUNDLED: &str = "queue-worker";
 
 static NAME: OnceLock<String> = OnceLock::new();

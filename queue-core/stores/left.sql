@@ -1,4 +1,4 @@
--- Returns the number of a tenant's unfinished jobs in a store, excluding dead letters. Reads all waiting and running jobs of the store.
+-- Returns the number of a tenant's unfinished jobs in a store, excluding dead letters. Scans all waiting and running jobs of the store.
 -- Runs in the store's schema, not in the schema of the placement tables.
 -- $1 metadata that identifies the tenant's jobs, as a JSON object
 select count(*)

@@ -37,8 +37,8 @@ create table if not exists queue.place (
 create index if not exists place_by_store on queue.place (store);
 create index if not exists place_moving on queue.place (leaves) where leaves is not null;
 
--- One row for each pair of a tenant and a store in this database (identified by its schema). `here` is true if the tenant's jobs can be
--- enqueued into the store in `epoch`, the last recorded epoch. The row is kept after the tenant has left.
+-- One row for each pair of a tenant and a store in this database. The store is identified by its schema. `epoch` is the last recorded
+-- epoch, and `here` is true if the tenant's jobs can be enqueued into the store in that epoch. The row is kept after the tenant has left.
 create table if not exists queue.tenant (
   schema  text     not null,
   key     text     not null,

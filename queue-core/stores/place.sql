@@ -1,7 +1,8 @@
 -- nothing -> place: assigns the tenant $1 to an open store, unless the tenant already has a store. Returns true if the tenant was
 -- assigned, otherwise no row. The affected-row count is not used, because a Citus cluster does not report it for this statement.
 -- $1 key  $2 store, or null to let the rule $3 choose  $3 rule: hash or fewest
--- Safe: of concurrent calls, the first call assigns the store, and the other calls read its row.
+-- Safe: of concurrent calls for a tenant, only the first call assigns a store. The other calls return no row, and their callers then read
+-- the assignment.
 with chosen as (
   select s.name
   from queue.store s

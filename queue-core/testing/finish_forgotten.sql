@@ -1,5 +1,5 @@
--- ready -> nothing: completes a job without keeping a record. This transaction has locked the job's row in ready ($1 lane, $2 seq, $3
--- id). Returns the id, or no row if the row in ready no longer exists.
+-- ready -> nothing: completes a job without keeping a record. This transaction has locked the job's row in ready. Returns the id, or no
+-- row if the row in ready no longer exists.
 -- $1 lane  $2 seq  $3 id  $4 ordering key that the job frees, or null
 -- Safe: as in finish_one.sql, all writes depend on the deletion of the row in ready. The statement is separate, because its deletes open
 -- the partitions of all days, while finish_one.sql opens only the partition of the job's day.

@@ -5,7 +5,7 @@
 -- Safe: all writes depend on the deletion of the row in ready. If a handler has ended the transaction, the lock is lost. This statement
 -- then waits for any session that has locked the row since, and finds no row if that session has ended the job. Times are from
 -- clock_timestamp(), because the transaction started before the handler. Only the verdicts 'complete', 'retry', 'snooze' and 'dead'
--- change anything: 'release' and 'cancel' do not end the job here, and 'forget' has a separate statement (finish_forgotten.sql).
+-- change anything. After 'release' or 'cancel' the job stays in ready, and 'forget' has a separate statement (finish_forgotten.sql).
 with fenced as materialized (
   delete from queue.ready
   where lane = $1 and seq = $2 and id = $3

@@ -1,7 +1,8 @@
-//! Generates the `impl JobType` and the registration.
+//! Expansion of `#[job]`: an `impl JobType` for the struct, and the registration of its handler and schedule.
 //!
-//! Each option becomes a call of the method with the same name. The method name keeps the option's span, so that an editor shows the
-//! method's documentation. Types and values keep their spans as well, so that rustc reports errors at their position in the attribute.
+//! Most options become calls of the `Options` methods with the same names. The method name keeps the option's span, so that an editor
+//! shows the method's documentation. Types and values keep their spans as well, so that rustc reports errors at their position in the
+//! attribute.
 
 use proc_macro2::{Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -62,7 +63,8 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
         args.calls.iter().find_map(|(_, value)| if let Value::Unique(unique) = value { Some(unique.method(&root)) } else { None });
     let upgrade = match (&args.upgrade, &args.version) {
         (Some(upgrade), _) => upgrade.method(&root),
-        // Only a `send_only` type is accepted without an upgrade. `#[handler]` rejects a job type for which this constant is false.
+        // Without `upgrade`, a version above 1 is accepted only for a `send_only` type. `#[handler]` rejects a job type for which this
+        // constant is false.
         (None, Some((_, 2..))) => quote!(
             const HAS_UPGRADES: bool = false;
         ),

@@ -1,8 +1,8 @@
 //! Error reporting, and the expansion of an invalid attribute.
 //!
-//! The item is always emitted, together with an `impl JobType` that has the valid options. Otherwise, rustc would also report a missing
-//! struct or a missing implementation. The user therefore sees one message per mistake. No registration is generated, because rustc would
-//! report a missing handler for it.
+//! The item is always emitted, if possible together with an `impl JobType` that has the valid options. Otherwise, rustc would also report
+//! a missing struct or a missing implementation. The user therefore sees one message per mistake. No registration is generated, because
+//! rustc would report a missing handler for it.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote};

@@ -68,7 +68,7 @@ pub(crate) fn handler(args: TokenStream, item: &TokenStream) -> TokenStream {
     match (function, mistakes.into_result(Ok(()))) {
         (Some(function), Ok(())) => {
             let generated = function.expand(&args);
-            // The attribute requires `async` and the job by value, so clippy must not propose to remove them.
+            // The attribute requires an `async` function that takes the job by value, so the clippy lints against both are disabled.
             quote!(#[allow(clippy::needless_pass_by_value, clippy::unused_async)] #item #generated)
         }
         (_, result) => {
@@ -298,7 +298,7 @@ fn job(parameter: &Type) -> Result<(Type, bool)> {
     }
 }
 
-/// Removes the invisible group around a type that a `macro_rules!` macro has inserted.
+/// Removes the invisible group that a `macro_rules!` macro has inserted around a type.
 fn ungroup(ty: Type) -> Type {
     match ty {
         Type::Group(group) => ungroup(*group.elem),

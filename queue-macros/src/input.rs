@@ -23,9 +23,9 @@ pub(crate) struct Input {
     pub(crate) ident: Ident,
     /// Attributes for the generated items: the `#[cfg(..)]` attributes of the struct, and an `allow` attribute for a deprecated struct.
     pub(crate) attributes: Vec<Attribute>,
-    /// Generic parameters, which are a mistake. The emitted implementation has them too, so that rustc reports no further errors.
+    /// Generic parameters, which the macro rejects. The emitted implementation has them too, so that rustc reports no further errors.
     pub(crate) generics: Generics,
-    /// Whether a field has a `&'static` reference, so that the derived `Deserialize` does not suffice.
+    /// Whether a field has a `&'static` reference. The derived `Deserialize` then does not satisfy the bounds of a payload.
     pub(crate) borrows: bool,
 }
 
@@ -39,9 +39,10 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
     let head = parser.parse2(item.clone());
     let mut head = mistakes.record(head);
     if let (Some(head), Ok(parsed)) = (&mut head, syn::parse2::<ItemStruct>(item.clone())) {
-        // The where clause may follow the fields.
+        // The where clause of a tuple struct follows the fields, so it is taken from the fully parsed item.
         head.generics.where_clause.clone_from(&parsed.generics.where_clause);
-        // Fields are checked only with a visible derive. Another implementation of `Deserialize` may support `&'static` fields.
+        // Fields are checked only if a derive of `Deserialize` is visible. A manual implementation of `Deserialize` may support
+        // `&'static` fields.
         if parsed.attrs.iter().any(|attribute| attribute.path().is_ident("derive") && mentions(attribute, &["Deserialize"])) {
             parsed.fields.iter().for_each(|field| head.borrows |= check_field(field, mistakes));
         }
@@ -49,8 +50,8 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
     head
 }
 
-/// Checks that a field's type has no `&'static` reference. Conditional fields and fields with certain serde attributes are exempt.
-/// Records a mistake and returns true if the check fails.
+/// Checks that a field's type has no `&'static` reference. Conditional fields are exempt, and so are fields with serde attributes that
+/// change how the field is deserialized. Records a mistake and returns true if the check fails.
 fn check_field(field: &Field, mistakes: &mut Mistakes) -> bool {
     let is_exempt = field.attrs.iter().any(|attribute| match attribute.path().get_ident() {
         Some(name) if name == "serde" => mentions(attribute, &["skip", "skip_deserializing", "deserialize_with", "with", "borrow"]),
@@ -139,8 +140,8 @@ impl Input {
     }
 }
 
-/// Converts a name to snake case. A capital letter starts a word after a small letter or a digit, and at the end of a run of capitals.
-/// For example, `HTTPServer2Job` becomes `http_server2_job`.
+/// Converts a name to snake case. An uppercase letter starts a word after a lowercase letter or a digit. In a run of uppercase letters,
+/// the last letter starts a word if a lowercase letter follows. For example, `HTTPServer2Job` becomes `http_server2_job`.
 fn snake_case(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut snake = String::new();

@@ -1,5 +1,5 @@
-//! Parser of the option `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`, which limits concurrency
-//! and start rate.
+//! Parser of the option `limit(..)`, which limits the concurrency and the start rate of jobs, as in
+//! `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -12,7 +12,7 @@ use crate::{
 
 /// Parsed contents of the parentheses of `limit(..)`.
 pub(crate) struct Limit {
-    /// Identifier `limit` in the attribute, for the span of errors.
+    /// Identifier `limit` as written in the attribute. Its span marks the location of errors.
     pub(crate) word: Ident,
     pub(crate) name: Option<(Ident, LitStr)>,
     concurrency: Option<(Ident, Expr)>,

@@ -6,8 +6,8 @@ use std::{env, fs};
 use proc_macro2::Span;
 use syn::{Error, Ident};
 
-/// Returns the name under which the crate depends on `queue-core` and the error to report, if the dependency is renamed. `attribute` is the
-/// attribute's name, which the error message contains.
+/// Returns the name to which the crate's manifest renames `queue-core`, and the error to report. Returns `None` if the dependency is not
+/// renamed. The error message contains `attribute`, the name of the attribute.
 pub(crate) fn check(attribute: &str) -> Option<(Ident, Error)> {
     let name = other_name(&fs::read_to_string(env::var_os("CARGO_MANIFEST_PATH")?).ok()?)?;
     let message =
@@ -15,8 +15,9 @@ pub(crate) fn check(attribute: &str) -> Option<(Ident, Error)> {
     Some((syn::parse_str(&name).ok()?, Error::new(Span::call_site(), message)))
 }
 
-/// Returns the name of the dependency whose package is `queue-core`, unless a dependency is called `queue-core`. Searches only the crate's
-/// own manifest. A rename in the workspace manifest is therefore not found, and rustc reports the missing `queue_core`.
+/// Returns the name to which the manifest renames `queue-core`. Returns `None` if a dependency keeps the name `queue-core`, or if no
+/// dependency is renamed. Searches only the crate's own manifest. A rename in the workspace manifest is therefore not found, and rustc
+/// reports the missing `queue_core`.
 fn other_name(manifest: &str) -> Option<String> {
     let (mut section, mut other) = (String::new(), None);
     for line in manifest.lines() {

@@ -1,8 +1,8 @@
-//! Option names of other job systems, with hints that suggest the equivalent option.
+//! Option names of other job systems, with hints that suggest the equivalent option of `#[job]` or method of an enqueue.
 
 use proc_macro2::Ident;
 
-/// Option names in other job systems, with the hint that the error message contains.
+/// Option names of other job systems, with the hints for the error message about an unknown option.
 const HINTS: &[(&[&str], &str)] = &[
     (&["attempts", "max_retries", "retries"], "did you mean `max_attempts = 5`? The first attempt counts too"),
     (&["retry"], "did you mean `max_attempts = 5` or `backoff = exponential(\"1s\", max = \"10m\")`?"),

@@ -1,6 +1,7 @@
-//! Parser of the option `unique(fields(a, b), while = live, on_conflict = keep)`: the fields of the uniqueness key, and its settings.
+//! Parser of the option `unique(..)`, such as `unique(fields(a, b), while = live, on_conflict = keep)`. The option specifies the fields
+//! of the uniqueness key, the duration for which a job holds the key, and the policy for conflicts.
 //!
-//! rustc checks that the struct has the fields, because the expansion borrows each field with the span of its name.
+//! The expansion borrows each field with the span of its name. rustc therefore reports a missing field at that name.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
@@ -20,7 +21,7 @@ use crate::{
 
 /// Parsed contents of the parentheses of `unique(..)`.
 pub(crate) struct Unique {
-    /// Identifier `fields` in the attribute, for the span of errors.
+    /// Identifier `fields` as written in the attribute. Its span marks the location of errors.
     word: Ident,
     pub(crate) fields: Vec<Member>,
     held: Option<(Ident, HoldTime)>,
@@ -91,7 +92,7 @@ fn members(option: &KnownOption, input: ParseStream) -> Result<Vec<Member>> {
 fn hold(option: &KnownOption, given: &Expr) -> Result<HoldTime> {
     match ident(given) {
         Some(_) => Ok(HoldTime::Word(word(option, given, "duration of a key", HELD)?)),
-        // A value that is not a word is parsed as a duration.
+        // A value that is not an identifier is parsed as a duration.
         None => KnownOption { key: option.key, example: "while = \"1h\"" }.timeout(given).map(HoldTime::For),
     }
 }

@@ -45,7 +45,7 @@ fn value(option: &KnownOption, input: ParseStream) -> Result<Expr> {
     if equals.is_some() && !is_part_end(input) { input.parse() } else { Err(option.invalid(option.key, "a function")) }
 }
 
-/// Checks that each older version has an upgrade, unless the type is `send_only`.
+/// Checks that each older version has an upgrade function, unless the type is `send_only`.
 pub(crate) fn check(upgrade: Option<&Upgrade>, version: Option<&(Ident, u16)>, send_only: bool) -> Result<()> {
     let newest = version.map_or(1, |(_, version)| *version);
     let all = || (1..newest).map(|old| format!("{old} = from_v{old}")).collect::<Vec<_>>().join(", ");

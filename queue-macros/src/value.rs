@@ -12,7 +12,7 @@ use crate::{
     unique::Unique,
 };
 
-/// Value of an option. Each option expands to a call of the equally named method of `Options` or `Backoff`.
+/// Value of an option. Most options expand to a call of the method with the same name on `Options` or `Backoff`.
 pub(crate) enum Value {
     Text(LitStr),
     Texts(Vec<LitStr>),
@@ -30,7 +30,7 @@ pub(crate) enum Value {
     Durability(Ident),
     /// Variant of `KeyPolicy`, with the span of the word that names the variant.
     KeyPolicy(Ident),
-    /// Flag, which is set without a value.
+    /// Marker for an option that takes no value.
     Flag,
     States(Vec<Type>),
     Unique(Unique),
@@ -84,7 +84,8 @@ pub(crate) struct KnownOption<'a> {
 }
 
 impl<'a> KnownOption<'a> {
-    /// Creates the option of a key. `known` lists the valid keys, each with an example. `given` lists the keys that have already occurred.
+    /// Creates the option for `key` and adds `key` to `given`, the keys that have already occurred. `known` lists the valid keys, each
+    /// with an example. Fails if `key` is invalid or has already occurred.
     pub(crate) fn new(key: &'a Ident, known: &[(&'static str, &'static str)], given: &mut Vec<Ident>) -> Result<Self> {
         let Some((_, example)) = known.iter().find(|(name, _)| key == name) else {
             let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
@@ -131,7 +132,7 @@ impl<'a> KnownOption<'a> {
         }
     }
 
-    /// Parses an integer literal or a constant. Only literals are checked here; rustc checks constants.
+    /// Parses an integer literal or a constant. Checks the range only of a literal. rustc checks the type of a constant.
     pub(crate) fn integer_or_constant(&self, given: &Expr, range: RangeInclusive<i32>) -> Result<Expr> {
         let literal = match ungroup(given) {
             Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => matches!(**expr, Expr::Lit(_)),
@@ -140,7 +141,7 @@ impl<'a> KnownOption<'a> {
         if literal { self.integer(given, range) } else { Ok(given.clone()) }
     }
 
-    /// Parses a string literal without line breaks.
+    /// Parses a non-empty string literal without line breaks or other control characters.
     pub(crate) fn line(&self, given: &Expr) -> Result<LitStr> {
         let text = self.text(given)?;
         let fits = !text.value().trim().is_empty() && !text.value().contains(char::is_control);
@@ -306,7 +307,8 @@ pub(crate) fn is_one(expr: &Expr) -> bool {
     matches!(ungroup(expr), Expr::Lit(ExprLit { lit: Lit::Int(digits), .. }) if digits.base10_parse::<u32>().is_ok_and(|number| number == 1))
 }
 
-/// Removes the invisible group around a fragment of a `macro_rules!` macro. Returns the expression in the group.
+/// Returns the expression inside the invisible group that surrounds a fragment of a `macro_rules!` macro. Returns any other expression
+/// unchanged.
 fn ungroup(expr: &Expr) -> &Expr {
     match expr {
         Expr::Group(group) => ungroup(&group.expr),

@@ -1,11 +1,11 @@
--- ready -> lease: claims like claim.sql, but for jobs that were committed late. The position of such a job is below its lane's floor.
--- Claims up to $6 jobs of the lanes $3 below the floors $4, at most $9 jobs per lane. Scans ranges of blocks of the table ready. Each
--- range starts at a block in $5 and ends before the corresponding block in $8.
+-- ready -> lease: claims jobs like claim.sql, but only late jobs. A job is late if its position was already below its lane's floor when
+-- it was committed. Claims up to $6 jobs of the lanes $3 below the floors $4, at most $9 jobs per lane. Scans ranges of blocks of the
+-- table ready. Each range starts at a block in $5 and ends before the corresponding block in $8.
 -- $1 token  $2 worker  $3 lanes  $4 floors  $5 first block of each range  $6 maximum number of jobs  $7 maximum payload size in bytes
 -- $8 block after the last block of each range  $9 maximum number of jobs per lane
--- Safe: see claim.sql. The statement scans blocks instead of an index, because an index scan would skip an unbounded number of dead
--- entries. A row never moves. If a row appears in a block that was already read, the row was inserted after the read, and another scan is
--- pending.
+-- Safe: see claim.sql. The statement scans blocks instead of an index, because an index scan would step through an unbounded number of
+-- dead entries. A row never moves. If a row appears in a block that was already scanned, the row was inserted after that scan, and
+-- another scan is pending.
 with taken as materialized (
   delete from queue.ready
   where ctid = any (array(

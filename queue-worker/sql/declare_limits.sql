@@ -1,4 +1,5 @@
--- bound, bound_type: declares the limits of this worker's code. Returns whether anything has changed. See queue.declare_limits.
+-- bound, bound_type: declares the limits that the worker's code defines. Returns whether any limit or its job types have changed. See
+-- queue.declare_limits.
 -- $1 all names of the job types that the worker runs  $2 queues with a limit  $3 job types and $4 their limits, as pairs
 -- $5 limits  $6 concurrencies  $7 starts  $8 periods in ms  $9 bursts  $10 whether each limit applies per key
 -- Safe: a call without changes takes no lock. Other calls wait for a lock for at most 100 ms, and are retried.

@@ -1,5 +1,5 @@
--- Returns one row per pause and per scope of a limit, with the number of the pause or limit. Each row also contains the highest number
--- that this worker has acknowledged. Without pauses and limits, returns one row with only the acknowledged number.
+-- Returns one row for each pause, and one row for each scope of each limit. Each row contains the number of the pause or limit, and the
+-- highest number that this worker has acknowledged. Without pauses and limits, returns one row with only the acknowledged number.
 -- $1 worker
 -- Safe: read-only. Pauses and limits become visible in the order of their numbers, so a reader that has seen a number has seen all lower
 -- numbers.

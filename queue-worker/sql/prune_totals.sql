@@ -1,6 +1,6 @@
 -- tally_total, tally_source -> nothing: deletes up to $1 expired totals per resolution. Ten-second totals are kept for an hour and
 -- one-minute totals for 25 hours. Hourly totals are kept for 31 days and daily totals for 32 days. Also deletes the tally_source rows of
--- processes that have written nothing for a day. Returns the largest number of totals deleted from one resolution.
+-- processes that have written nothing for a day. Returns the largest number of totals deleted for any one resolution.
 -- $1 maximum number of totals per resolution
 -- Safe: locked rows are skipped and left for the next run. A process retries a batch of totals for at most half a day, so its row in
 -- tally_source outlives the retries.

@@ -1,4 +1,5 @@
--- type_options: sets the enqueue defaults of the job types $1. Types with the general defaults have no row. Writes only changes.
+-- type_options: sets the enqueue defaults of the job types $1. A type with the general defaults has no row. Rows that would not change
+-- are not written.
 -- $1 job types  $2 default queues  $3 priorities  $4 maximum numbers of attempts  $5 times until expiry in seconds, or null
 -- Safe: if workers of two releases disagree, the settings of the worker that started last apply. Types are locked in name order.
 with input as materialized (

@@ -1,5 +1,5 @@
--- parked -> ready | done (cancelled) | dead: releases flow nodes that wait for ended jobs. Consumes up to $2 hints at or above the floor
--- $1. Returns the number of consumed hints, the position of the lowest hint (null if there is none), the number of moved nodes, and
+-- parked -> ready | done (cancelled) | dead: releases flow nodes whose awaited jobs have ended. Consumes up to $2 hints at or above the
+-- floor $1. Returns the number of consumed hints, the position of the lowest hint (null if there is none), the number of moved nodes, and
 -- whether to run again immediately.
 -- $1 floor  $2 maximum number of hints and of edges
 -- Safe: queue.release_nodes checks a node's edges under its row lock, each time with a newer snapshot, and never waits for a lock. Runs

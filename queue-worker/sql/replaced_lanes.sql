@@ -1,4 +1,5 @@
--- lane (leaving) -> nothing: deletes up to $1 marked rows whose lane has a new row in use. Returns the number of deleted rows.
+-- lane (leaving) -> nothing: deletes up to $1 rows that are marked for deletion and whose lane has a newer, unmarked row. Returns the
+-- number of deleted rows.
 -- $1 maximum number of rows
 -- Safe: transactions that enqueued with a deleted row have ended, and later transactions see the new row. The new row stays during the
 -- statement, because its deletion has to wait for the end of the current transaction.

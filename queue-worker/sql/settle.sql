@@ -6,8 +6,9 @@
 -- nothing. If one call contains two verdicts on one job, exactly one verdict is accepted; the choice is unspecified. Leases are locked in
 -- token order, and their latest row versions are read. A lease always contains exactly the unsettled jobs, and the verdict that empties a
 -- lease deletes it.
--- The position of a released job is its id, which is unique and keeps jobs in order of age. A scan below the floor finds the job within
--- about a second. A job whose cancellation was requested is cancelled unless it completed, and frees its key.
+-- The position of a released job is its id, which is unique and keeps jobs in order of age. This position is usually below the floor of
+-- the lane, so claims skip the job until a scan below the floor finds it, within about a second. A job whose cancellation was requested
+-- is cancelled unless it completed, and frees its key.
 -- All recorded times are the time of the statement, not of the transaction. A handler's own transaction, which ends with this statement,
 -- may have begun long before.
 -- The caller passes the ordering keys although the table job contains them, because reading that table here would open every daily

@@ -1,8 +1,9 @@
 -- Returns the steps that earlier attempts of the job $1 have journaled, oldest first, with the remaining ms of unfinished sleeps.
 -- $1 id
--- Safe: read-only. The caller holds the job's lease, so earlier owners can no longer write. If a job with an expiry time journals steps
--- on its first attempt and is then released, the attempt is counted, so that the job is considered started. The steps of such an attempt
--- are returned as steps of attempt 2. A first attempt that failed or crashed has a failure row, and its steps keep their number.
+-- Safe: read-only. The caller holds the job's lease, so earlier owners can no longer write. If a job with an expiry time is released
+-- after it journaled steps on attempt 1, the release charges the attempt, because a job without a charged attempt could expire. The steps
+-- are then returned as steps of attempt 2, so that the charge does not use up a retry. If attempt 1 failed or crashed, it has a
+-- failure row, and its steps keep their number.
 with uncounted as materialized (
   select coalesce(max(f.at), '-infinity') as failed_at
   from queue.job j

@@ -1,4 +1,4 @@
--- Returns one row per queue and job type of the jobs $1, with the number of these jobs.
+-- Returns the number of jobs in $1 for each pair of queue and job type.
 -- $1 ids
 select l.queue, queue.type_of(l.job_type) as job_type, count(*) as jobs
 from unnest($1::bigint[]) i (id)

@@ -1,7 +1,8 @@
--- Returns the transactions that marked lane rows for deletion, once no snapshot sees these rows unmarked.
+-- Returns the transactions that marked lane rows for deletion, provided that every snapshot now sees the marks. Returns no row if the
+-- current transaction already has an id.
 -- Safe: read-only. The backend_xmin of a session shows whether its snapshot is older than the end of the marking transaction, and every
--- role may read backend_xmin. Transactions of sessions with an older snapshot have lower ids than the transaction that runs
--- pass_lanes.sql, provided that the latter has no id yet.
+-- role may read backend_xmin. pass_lanes.sql stores its own transaction id as an upper bound for the transactions that may have used a
+-- marked row. The bound holds because pass_lanes.sql gets its id only after this query.
 select distinct l.leaving::text as leaving
 from queue.lane l
 where l.leaving is not null and l.passed is null

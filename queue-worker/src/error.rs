@@ -69,7 +69,7 @@ pub enum Error {
          (`pool_mode = session`), or name the server itself: QUEUE_DIRECT_URL (`--direct-url`)"
     )]
     Pooler,
-    /// No database URL is configured, and the embedded server is not available.
+    /// No database URL is configured, and the embedded server is not enabled or not part of this build.
     #[error(
         "no database is named; set DATABASE_URL, or QUEUE_EMBEDDED=true (`--embedded`) for a private PostgreSQL server on this machine, with the feature `embedded`"
     )]
@@ -153,8 +153,8 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns whether a retry may succeed, for example after a deadlock. Errors are also transient while the database is unreachable,
-    /// restarting, out of resources or a standby.
+    /// Returns whether a retry may succeed, for example after a deadlock. Errors while the database is unreachable, restarting, out of
+    /// resources or a standby are also transient.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Database(error) | Self::Connect { source: error, .. } | Self::Core(queue_core::Error::Database(error)) => {
@@ -232,6 +232,7 @@ pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => match db.code().as_deref() {
             // SQLSTATE classes: connection exception, insufficient resources, operator intervention, system error, transaction rollback.
+            // SQLSTATE codes: read-only transaction, lock not available.
             Some(code) => ["08", "53", "57", "58", "40"].iter().any(|class| code.starts_with(class)) || ["25006", "55P03"].contains(&code),
             None => false,
         },

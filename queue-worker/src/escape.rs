@@ -48,7 +48,7 @@ fn escape(text: &str, how: impl Fn(char) -> Escape) -> String {
             Escape::None => out.push(c),
             Escape::Short => out.extend(c.escape_default()),
             Escape::Code => out.extend(c.escape_unicode()),
-            // All escaped characters are below U+10000. Writing to a string cannot fail.
+            // Four hexadecimal digits suffice, because all escaped characters are below U+10000. Writing to a string cannot fail.
             Escape::Json => drop(write!(out, "\\u{:04x}", u32::from(c))),
         }
     }

@@ -26,8 +26,8 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// Returns a layer that stores a handler's log events at `INFO` and above with their attempt, for job types with `#[job(keep_logs =
-/// "64KiB")]`.
+/// Returns a layer that stores the log events of handlers at `INFO` and above, each with its attempt. Applies to job types with
+/// `#[job(keep_logs = "64KiB")]`.
 ///
 /// [`main!`](crate::main) installs the layer. A program with a custom subscriber adds the layer next to the layer that prints. Set
 /// filters on the other layers instead of the whole subscriber. A global `EnvFilter` would also remove events from this layer.
@@ -67,7 +67,7 @@ pub(crate) fn log_to_stderr_by_default() {
     }
 }
 
-/// Logs to stderr and stores the log events of handlers. If the program has set a subscriber, the call has no effect.
+/// Installs a subscriber that logs to stderr and stores the log events of handlers. Has no effect if the program has set a subscriber.
 pub(crate) fn log_to_stderr(filter: EnvFilter, as_json: bool) {
     // Errors while writing a log line must not be logged. Otherwise, a closed stderr would end the process.
     let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
@@ -91,9 +91,9 @@ pub struct Logs<S> {
 
 /// Filter of the layer returned by [`logs`]. Accepts events at a level and above.
 ///
-/// The filter is evaluated for each event, and its decision is never cached per callsite. If all filters of a subscriber are cached,
-/// `tracing-subscriber` reuses the last decision on this thread, even for another event. After the database driver has checked whether
-/// statements are logged, every layer would lose the next log line (tokio-rs/tracing#2519).
+/// The filter does not cache positive decisions per callsite, so it is evaluated for each event at these levels. If all filters of a
+/// subscriber cached their decisions, `tracing-subscriber` would reuse the last decision on this thread, even for another event. After
+/// the database driver has checked whether statements are logged, every layer would then lose the next log line (tokio-rs/tracing#2519).
 #[derive(Clone, Copy, Debug)]
 pub struct MinimumLevel(LevelFilter);
 

@@ -1,4 +1,4 @@
-//! Program name for messages that contain commands, and a check whether a job type ignores signals.
+//! Program name for messages that contain commands. This module also checks whether a job type ignores signals.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Serves a router over HTTP. The number of connections is limited, and further clients wait. The time for sending a request and for
-//! reading a response is also limited. Each request carries the peer address as `ConnectInfo`.
+//! Serves a router over HTTP. The number of connections is limited, and further clients wait. A client that stalls while it sends request
+//! headers or reads a response is disconnected. Each request carries the peer address as `ConnectInfo`.
 
 use std::{
     io,
@@ -28,17 +28,18 @@ use tokio::{
 pub(crate) struct ServerLimits {
     /// Maximum number of concurrent connections. Further clients wait.
     pub(crate) connections: usize,
-    /// Maximum time without progress while a client sends a request or reads a response. The client is then disconnected.
+    /// Maximum time for sending the headers of a request, and maximum time without progress while a client reads a response. After this
+    /// time, the client is disconnected.
     pub(crate) idle_timeout: Duration,
     /// Maximum duration of a connection. `None` for no limit.
     pub(crate) max_duration: Option<Duration>,
 }
 
-/// Delay between attempts to bind an address that another process uses.
+/// Delay between attempts to bind an address.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Number of attempts between two warnings that the address is in use.
+/// Number of failed attempts to bind an address for each logged warning.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const TRIES_PER_WARNING: u32 = 30;
 
@@ -59,7 +60,7 @@ pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<Option<Tcp
     }
 }
 
-/// Binds `address`, and retries until the address is free. `what` names the server in log lines.
+/// Binds `address`, and retries until the bind succeeds. `what` names the server in log lines.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 pub(crate) async fn bind_when_free(address: std::net::SocketAddr, what: &str) -> TcpListener {
     for tries in 0_u32.. {
@@ -152,7 +153,7 @@ impl AsyncWrite for StallGuard {
         self.check_progress(tried, context)
     }
 
-    // A socket needs no flush, and its shutdown never blocks.
+    // A socket needs no flush, and its shutdown never blocks, so neither call needs a progress check.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(context)
     }

@@ -134,7 +134,8 @@ impl Worker {
         self
     }
 
-    /// Registers the handler `H` with its job type: a type with `impl Handler`, or a function with [`#[handler]`](queue_core::handler).
+    /// Registers the handler `H` with its job type. `H` is a type with `impl Handler`, or a function with
+    /// [`#[handler]`](queue_core::handler).
     ///
     /// Once a handler is registered, the worker runs only registered types instead of all types linked into the binary. Registration is
     /// intended for platforms without link-time registration, and for workers that run only some types.

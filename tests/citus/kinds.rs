@@ -1,4 +1,5 @@
-//! Tests every kind of job. Jobs are enqueued through each node, and run by workers that are connected to each node.
+//! Tests every kind of job in a Citus cluster. In each round, jobs are enqueued through one node and run by a worker that is connected to
+//! another node.
 
 use std::time::{Duration, Instant};
 

@@ -96,7 +96,7 @@ async fn a_store_moves_while_in_use() {
                 sqlx::query_as("select nodename::text, nodeport from pg_dist_node where groupid > 0").fetch_all(&db.pool).await.unwrap();
 
             let (host, to) = nodes.iter().find(|(_, at)| *at != i32::from(before)).unwrap();
-            // Removes the leftovers of an earlier move immediately. Citus would remove them within a minute.
+            // Removes the leftovers of the previous move immediately. Without this call, Citus would remove them within a minute.
             sqlx::raw_sql("call citus_cleanup_orphaned_resources()").execute(&db.pool).await.unwrap();
             let began = Instant::now();
             let moving = format!("select citus_schema_move('queue', '{host}', {to})");

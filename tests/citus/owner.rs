@@ -33,7 +33,7 @@ async fn the_node_of_a_store_is_killed_and_nothing_acknowledged_is_lost() {
         return skipped(what, "QUEUE_TEST_CITUS_NODES is not set, so no node can be killed");
     }
     let Some(db) = cluster(what).await else { return };
-    // The second store is on the other node.
+    // The second store must be on a node that does not own the first store. If necessary, the second store is moved.
     let other = Store::new("other").unwrap();
     let mut connection = db.pool.acquire().await.unwrap();
     migrate(&mut connection, other).await.unwrap();

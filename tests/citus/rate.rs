@@ -1,4 +1,4 @@
-//! Measures the throughput of a node, compared with plain PostgreSQL.
+//! Measures the throughput of a Citus node, compared with plain PostgreSQL.
 
 use std::time::{Duration, Instant};
 

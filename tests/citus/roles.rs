@@ -113,8 +113,8 @@ async fn works(url: &str) {
     // This user may enqueue into one queue only.
     Echo { n: 4 }.enqueue(&mailer).queue("mail").await.unwrap();
     assert_eq!(refused(&mailer, "select queue.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await, "42501");
-    // The schema `queue_here` contains the functions that implement the functions in `queue`. They also reject the call. Users may call
-    // `queue_here` functions only on the store's own node.
+    // The schema `queue_here` contains the functions that implement the functions in `queue`. A direct call of an implementation must be
+    // rejected too. On other nodes it is always rejected, because users may call `queue_here` functions only on the store's own node.
     let past = refused(&mailer, "select queue_here.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await;
     assert!(["42501", "57P03"].contains(&past.as_str()), "{past}");
     for text in ["select count(*) from queue.job", "select queue.cancel(1)", "select queue_here.cancel(1)", "select queue_here.relay()"] {

@@ -1,4 +1,5 @@
-//! Tests every statement by executing the statement ten times on every node.
+//! Tests the SQL statements of `queue-core` on every node, and those of `queue-worker` on the store's node. Each statement is executed
+//! ten times, because PostgreSQL may change to a generic plan after five executions.
 
 use std::{fs, path::Path, str::FromStr as _};
 
@@ -59,7 +60,7 @@ fn code(result: &Result<(), String>) -> &str {
     result.as_ref().err().map_or("", |result| result.split(' ').next().unwrap())
 }
 
-/// The cluster may reject only statements that plain PostgreSQL rejects too.
+/// Checks that each statement has the same result in the cluster as on plain PostgreSQL: success or the same SQLSTATE.
 #[tokio::test]
 async fn every_statement_runs_from_every_node() {
     let Some(db) = cluster("every statement from every node").await else { return };

@@ -136,7 +136,7 @@ async fn the_hook_gets_the_outcome_of_every_attempt_once() {
     for (how, outcome, verdict, error) in [
         ("plain", Outcome::Ok, Verdict::Complete, None),
         ("fail", Outcome::Terminal, Verdict::Dead, Some("as told")),
-        // The committed outcome counts, and the handler's later return value or panic is ignored.
+        // These handlers first commit the completion of the job. Their later error or panic is therefore ignored.
         ("error after", Outcome::Ok, Verdict::Complete, None),
         ("panic after", Outcome::Ok, Verdict::Complete, None),
     ] {

@@ -1,4 +1,5 @@
-//! Tests that an invalid row does not prevent other rows from being processed. The invalid row is set aside or skipped.
+//! Tests that an invalid row does not prevent other rows from being processed. For example, a job that cannot be stored in its next state
+//! becomes a dead letter. Also tests that functions and tables reject invalid times.
 
 use std::time::Duration;
 
@@ -157,7 +158,7 @@ async fn f67_a_time_out_of_range_is_refused_by_every_function() {
             assert!(refused.message().contains("within the years 1970 to 9999"), "{call}: {refused}");
         }
     }
-    // A direct call to the internal function bypasses the checks of the SQL entry points.
+    // A direct call to the internal function bypasses the checks of the SQL entry points, but must be rejected too.
     let put_off = "select queue.take_key(queue.unique_hash('default', 'do', 'u'), 'do', '{}', T, 'debounce')";
     for time in ["infinity", "294276-12-31+00"] {
         let call = put_off.replace('T', &format!("timestamptz '{time}'"));
@@ -206,7 +207,7 @@ async fn a_bad_lease_does_not_stop_the_recovery_of_others() {
     for (what, spoil, state) in bad {
         let db = TestDb::new().await;
         let mut c = connect(&db).await;
-        // Older releases did not have this check, so an existing store may contain such a row.
+        // Older releases did not have this check, so an existing store may contain a row that violates it.
         sqlx::raw_sql("alter table queue.lease drop constraint lease_claimed_at_in_range").execute(&mut c).await.unwrap();
         // Dummy function that lets every `spoil` statement use both of its parameters.
         sqlx::raw_sql("create function id(bigint) returns boolean language sql return false").execute(&mut c).await.unwrap();

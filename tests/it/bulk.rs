@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool};
 use tests::{Act, Do, TestDb, within};
 
-/// Number of jobs that exceeds two chunks. An enqueue of this size uses COPY on a pool, and several chunks otherwise.
+/// Number of jobs that exceeds two chunks. An enqueue of this size uses COPY if it is given a pool, and otherwise one INSERT per chunk.
 const MANY: u32 = 8192 * 2 + 100;
 
 /// Job that records its number when it runs.
@@ -58,8 +58,8 @@ async fn jobs(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.job").await
 }
 
-/// Returns the waiting jobs in claim order, with their note numbers. Uses two queries instead of a join, because after a truncation the
-/// server may plan a join for few rows.
+/// Returns the waiting jobs in claim order, with their note numbers. Uses two queries instead of a join. After a truncation, the server
+/// may plan a join for few rows, which is slow for many.
 async fn waiting(db: &TestDb) -> Vec<(JobId, i32)> {
     let ready: Vec<JobId> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&db.pool).await.unwrap();
     let numbers = sqlx::query_as("select id, (payload->>'n')::int from queue.job").fetch_all(&db.pool).await.unwrap();

@@ -82,7 +82,7 @@ async fn only_the_cancelled_job_is_notified() {
         assert_eq!(db.state(jobs[1]).await, Some(JobState::Running));
         assert_eq!(cancel(&db, jobs[1]).await, OperationOutcome::Cancelling);
         db.until(jobs[1], JobState::Cancelled).await;
-        // The slot and the lane remain usable.
+        // The slot and the lane of the cancelled jobs remain usable.
         let next = enqueue(&db, Act::Ok(String::new())).await;
         db.until(next, JobState::Completed).await;
     })

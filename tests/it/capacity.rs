@@ -22,7 +22,7 @@ fn quick() -> Do {
     Do::ok()
 }
 
-/// Creates a database whose default queue has this capacity.
+/// Creates a database whose default queue has the given capacity.
 async fn with_capacity(capacity: u64) -> TestDb {
     let db = TestDb::new().await;
     set(&db, Some(capacity)).await;
@@ -51,7 +51,8 @@ async fn drain(db: &TestDb) {
     settle(&mut on, &lease.all("plain")).await.unwrap();
 }
 
-/// Enqueues ready and scheduled jobs until the queue is full, and rolls back every fourth one. Returns the number of committed jobs.
+/// Enqueues ready and scheduled jobs, one per transaction, until the queue is full. Rolls back every fourth transaction. Returns the
+/// number of committed jobs.
 async fn fill(mut on: PgConnection, n: usize) -> u64 {
     let mut entered = 0;
     for round in n.. {

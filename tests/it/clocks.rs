@@ -6,7 +6,8 @@ use queue_core::{Job as _, JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, effects, eventually, within};
 
-/// Shifts every lease deadline, as if a clock with this offset had written it.
+/// Shifts every lease deadline, as if the database clock had been ahead by the interval `by` when it was written. Returns the number of
+/// workers.
 async fn step(db: &TestDb, by: &str) -> u64 {
     let statement = "update queue.worker set expires_at = expires_at + $1::interval";
     sqlx::query(statement).bind(by).execute(&db.pool).await.unwrap().rows_affected()
@@ -66,7 +67,7 @@ async fn f77_a_database_clock_that_jumps_back_keeps_living_leases_and_delays_rec
     assert_eq!(step(&db, "1 day").await, 1);
     db.run_while(db.worker().lease_ttl(Duration::from_secs(2)), async {
         let began = Instant::now();
-        // The recovery waits up to two seconds for the lease, and up to two more seconds for housekeeping.
+        // The recovery waits up to two seconds until the lease expires, and up to two more seconds for the next run of housekeeping.
         eventually("what the dead held is completed", async || db.state(held).await == Some(JobState::Completed)).await;
         assert!(began.elapsed() > Duration::from_secs(1), "it had the time of a lease by the clock of now");
         let job = enqueue(&db, Act::Sleep(3500)).await;

@@ -90,7 +90,7 @@ async fn a_worker_that_was_busy_has_four_connections_again_after_a_while() {
     db.finish().await;
 }
 
-/// Locks the tables of expiries, schedules, history and job types, which a plain job does not need.
+/// Statement that locks the tables of expiries, schedules, history and job types. An ordinary job is enqueued and run without them.
 const HELD: &str =
     "lock table queue.expiry, queue.schedule, queue.tally_source, queue.tally_total, queue.type_options in access exclusive mode";
 

@@ -1,4 +1,5 @@
-//! Tests operations on waiting jobs: by id, by filter, concurrently with claims and with each other.
+//! Tests operations on waiting jobs, by id and by filter. Also tests operations that run concurrently with claims or with other
+//! operations.
 
 mod locked;
 

@@ -358,7 +358,8 @@ async fn a_worker_runs_housekeeping_by_itself() {
     let before = days(&db).await.len();
     let mut config = Config::default();
     config.retention = Duration::from_secs(1);
-    // A day partition that is being read is dropped in one of the next maintenance rounds, which follow each other after a second.
+    // Shorten the interval between maintenance rounds from a minute to about a second, because a partition that a session is reading is
+    // dropped only in a later round.
     config.pace = 60;
     db.run_while(queue_worker::Worker::new(db.pool.clone()).config(config).register::<Do>(), async {
         let gone = async || {
@@ -366,7 +367,8 @@ async fn a_worker_runs_housekeeping_by_itself() {
             jobs && days(&db).await.len() == before
         };
         eventually("the past is gone", gone).await;
-        // A completed job that outlived its day counts as expired history, so its row may be deleted at any moment.
+        // A completed job that outlived its day counts as expired history, so its row may be deleted at any moment. The test therefore
+        // checks the job's effect instead of its state.
         eventually("its straggler has run", async || tests::effects(&db.pool, ready).await.unwrap() == 1).await;
     })
     .await;

@@ -1,4 +1,5 @@
-//! Tests faults of a store or its server. Each fault is provoked, found by the check, and fixed by the fix that the finding suggests.
+//! Tests the faults of a store or its server that `doctor` finds. Each fault is created, found by the check, and removed by the fix that
+//! the finding suggests.
 
 mod healthy;
 mod jobs;
@@ -29,7 +30,7 @@ async fn found_by(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Vec<Fi
     found.into_iter().filter(|finding| finding.kind == kind).collect()
 }
 
-/// Returns the only finding of one kind.
+/// Returns the finding of this kind, which must be the only one of its kind.
 async fn one(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Finding {
     let found = ask(pool, checkup).await;
     let mut of_kind: Vec<&Finding> = found.findings.iter().filter(|finding| finding.kind == kind).collect();

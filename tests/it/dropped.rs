@@ -1,4 +1,5 @@
-//! Tests futures of the library that are dropped at any await point. `QUEUE_TEST_DROPS` sets the number of dropped futures.
+//! Tests that a future of the library leaves no open transaction if it is dropped at any await point. `QUEUE_TEST_DROPS` sets the number
+//! of dropped futures.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ end $$;
 create constraint trigger note after insert on queue.ready deferrable initially deferred for each row execute function note();
 do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$";
 
-/// Creates a database whose commits wait for the disk by default and are recorded.
+/// Creates a database whose commits wait for the disk by default, and which records the settings of each commit that makes a job ready.
 async fn with_commit_notes() -> TestDb {
     let db = TestDb::new().await;
     connect(&db).await.execute(sqlx::raw_sql(NOTE)).await.unwrap();
@@ -125,8 +125,8 @@ async fn a_batch_waits_for_the_disk_if_one_of_its_types_does() {
     db.finish().await;
 }
 
-/// Enqueues jobs in the caller's transaction by every kind of enqueue. Checks that the transaction's `synchronous_commit` setting is still
-/// `expected`.
+/// Enqueues jobs in the caller's transaction: a single job, several jobs and a batch. Checks that the enqueues leave the transaction's
+/// `synchronous_commit` setting at `expected`.
 async fn enqueue_all_ways(tx: &mut PgConnection, expected: &str) {
     if expected == "off" {
         tx.execute("set local synchronous_commit = off").await.unwrap();
@@ -225,8 +225,8 @@ async fn a_failed_relaxed_enqueue_leaves_no_relaxed_setting() {
     db.finish().await;
 }
 
-/// Trigger on the tables that a worker writes. It records each transaction's `synchronous_commit` setting and application name just before
-/// the commit.
+/// Statements that add deferred triggers to the tables that a worker writes. Each trigger records the `synchronous_commit` setting and
+/// the application name of the committing transaction.
 const NOTE_WORKER: &str = "
 create table seen (who text, setting text, unique (who, setting));
 create function note() returns trigger language plpgsql as $$ begin

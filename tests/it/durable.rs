@@ -1,5 +1,5 @@
-//! Tests durable jobs. A step takes effect once, regardless of how its attempt ends. Sleeps and waits for signals hold no resources.
-//! Nothing is journaled without the lease.
+//! Tests durable jobs. A step takes effect once, regardless of how its attempt ends. Sleeps and waits for signals hold no resources. An
+//! attempt that has lost its lease journals nothing.
 
 mod children;
 mod deploys;
@@ -36,9 +36,9 @@ pub(crate) struct Plan {
 pub(crate) enum Part {
     /// Runs a step that records an effect and returns its own name.
     Step(String),
-    /// Runs a step like `Step` in one transaction.
+    /// Runs a step like `Step`. Its effect and its journal entry are committed in one transaction.
     StepTx(String),
-    /// Runs a step like `StepTx`, then fails, so that the transaction is rolled back.
+    /// Runs a step like `StepTx` that fails after its effect, so that the transaction is rolled back.
     Undone(String),
     /// Runs this number of steps concurrently.
     Many(u32),
@@ -48,11 +48,11 @@ pub(crate) enum Part {
     Fail(String),
     Panic,
     Sleep(String, u64),
-    /// Runs a sleep concurrently with a future that takes longer. The end of the sleep also ends the future.
+    /// Runs a sleep concurrently with a future that takes longer. The end of the sleep also cancels the future.
     Race(u64),
     /// Runs a sleep concurrently with a step.
     Beside(u64),
-    /// Runs a sleep concurrently with a query, followed by a step.
+    /// Runs a sleep concurrently with several queries and a step that follows the queries.
     Slow(u64),
     /// Receives a signal with this name.
     Receive(String),
@@ -62,11 +62,11 @@ pub(crate) enum Part {
     Ballot(String, u32),
     /// Receives a signal with this name, with a timeout in ms.
     Within(String, u64),
-    /// Receives the first of two signals to arrive.
+    /// Waits for two signals, and receives the signal that arrives first.
     Either(String, String),
     /// Receives a signal concurrently with a step that takes this number of ms.
     During(String, u64),
-    /// Runs a step that returns a number. An earlier release journaled a text under the same name.
+    /// Runs a step that returns a number. One test first journals a text for the step, as an earlier release could have done.
     Number(String),
 }
 
@@ -231,7 +231,8 @@ async fn a_job_without_progress_is_dead_after_its_attempts_which_are_reset_by_a_
     let parts = [step("a"), Part::FailOnce("x".into()), Part::Fail("for ever".into())];
     let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
     let attempts = format!("select attempts::bigint from queue.dead where id = {job}");
-    // Before the second requeue, the step is changed as if a late attempt had journaled it.
+    // Before the second requeue, all steps are changed as if attempt 200 had journaled them. The requeue must reset the number of
+    // attempts nevertheless.
     for late in ["", "update queue.step set attempt = 200"] {
         run_to(&db, job, JobState::Dead).await;
         assert_eq!((db.count(&attempts).await, done(&db, job).await), (2, pairs(&[("a", 1)])), "what is done stays done");
@@ -288,7 +289,7 @@ async fn a_dead_letter_is_discarded_with_its_steps_and_others_keep_theirs() {
     db.finish().await;
 }
 
-/// Implements a job type by hand, with options that the macro would reject.
+/// Defines job types without the `job` macro, with options that the macro would reject.
 macro_rules! by_hand {
     ($($name:ident, $cx:ty: $options:expr;)*) => {
         $(

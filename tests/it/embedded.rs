@@ -189,12 +189,12 @@ fn an_ephemeral_folder_goes_with_its_last_user() {
         let user = User::spawn(command).unwrap();
         assert_eq!(sql(&user.url, "show fsync"), "off");
         user.kill();
-        // Does not wait in the first round. The next server then starts while the folder of the first server is being removed.
+        // The first round does not wait. The next server then starts while the folder of the first server is being removed.
         if round == 1 {
             eventually("it is removed", || !folder.exists());
         }
     }
-    // The process that removes the folder ends right afterwards.
+    // The process that removes the folder ends shortly after the folder has been removed.
     eventually("no process of it is left", || processes(&folder).is_empty());
 }
 

@@ -40,7 +40,7 @@ async fn a_job_exists_if_and_only_if_its_transaction_commits() {
     db.finish().await;
 }
 
-/// Method that enqueues a job into the given queue.
+/// Extension of a job with a method that enqueues it into the given queue.
 trait InQueue {
     async fn queue(self, queue: &str, on: &mut PgConnection) -> JobId;
 }
@@ -254,7 +254,7 @@ async fn f21_a_hostile_search_path_has_no_effect() {
     db.finish().await;
 }
 
-/// If each job took a lock, the transaction would fill the server's lock table for all sessions.
+/// If the transaction took a lock for each new queue, it would fill the server's lock table, and other sessions could not take locks.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_transaction_that_creates_thousands_of_queues_holds_a_bounded_number_of_locks() {

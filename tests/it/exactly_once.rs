@@ -203,7 +203,7 @@ async fn f52_a_task_that_outlives_its_handler_can_commit_nothing() {
     db.finish().await;
 }
 
-/// Job with a timeout shorter than its commit.
+/// Job whose timeout passes while its commit waits for a lock, or while its handler hangs after the commit.
 #[job(send_only, max_attempts = 1, timeout = "300ms")]
 #[derive(Serialize, Deserialize)]
 struct Hasty {

@@ -71,7 +71,7 @@ async fn wait_for_standby(primary: &Database) {
     within(PATIENCE, "the standby is waited for", async || primary.count(waits).await.unwrap() == 1).await;
 }
 
-/// Returns the time from `moment` until the first job completed, by the database's clock.
+/// Waits until a job has completed after `moment`. Returns the time from `moment` to the first completion, by the database's clock.
 async fn first_after(database: &Database, moment: DateTime<Utc>) -> Duration {
     let first = async || {
         let first = "select min(finished_at) from queue.done where finished_at > $1";
@@ -86,8 +86,8 @@ async fn is_completed(database: &Database, job: JobId) -> bool {
     state.fetch_optional(&database.pool).await.unwrap().as_deref() == Some("completed")
 }
 
-/// Producer that enqueues until stopped. Some jobs have an ordering key, some are scheduled, and some are in a second or a new queue.
-/// Remembers the acknowledged jobs.
+/// Producer that enqueues until it is stopped, and records the acknowledged jobs. Some jobs have an ordering key, some are scheduled, and
+/// some are in a second or a new queue.
 struct Load {
     acknowledged: Arc<Mutex<Vec<JobId>>>,
     tried: Arc<AtomicU64>,
@@ -145,7 +145,7 @@ async fn lost(database: &Database, jobs: &[JobId]) -> i64 {
     sqlx::query_scalar(lost).bind(jobs).fetch_one(&database.pool).await.unwrap()
 }
 
-/// Waits until every job is completed. Checks that the store's invariant holds.
+/// Waits until all jobs have finished. Checks that no job is dead and that the store's invariant holds.
 async fn all_are_completed(database: &Database) {
     let open = "select count(*) from queue.jobs where state not in ('completed', 'dead')";
     within(PATIENCE, "nothing is left to do", async || database.count(open).await.unwrap() == 0).await;
@@ -154,7 +154,7 @@ async fn all_are_completed(database: &Database) {
     assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
 }
 
-/// Measurement of the longest time that a job stays ready, until [`Self::end`].
+/// Task that measures the longest time that a job stays ready. [`Self::end`] stops the task and returns the time.
 struct LongestWait {
     ends: Arc<AtomicBool>,
     task: JoinHandle<Duration>,

@@ -1,5 +1,5 @@
 //! Tests guards in SQL statements that no other test covers. A guard is a clause that enforces a property, such as the order of rows, the
-//! maximum size of a history row or unique names. `cargo guards` removes each guard and runs these and other tests.
+//! maximum size of a history row or unique names. `cargo guards` removes one guard at a time and requires a test to fail.
 
 mod control;
 mod forgotten;
@@ -131,7 +131,8 @@ async fn a_job_that_lost_its_payload_is_claimed_so_that_it_can_end() {
     db.finish().await;
 }
 
-/// Creates jobs with the given ids under one lease without a lane. The jobs alternate between the given lanes.
+/// Creates jobs with the given ids under one lease. The jobs alternate between the given lanes. The lease has a lane only if a single
+/// lane is given.
 async fn leased(on: &mut PgConnection, ids: &[i64], of: &[i64]) -> Lease {
     let (worker, token) = (register(on).await.unwrap(), Uuid::new_v4());
     let lanes: Vec<i64> = of.iter().cycle().take(ids.len()).copied().collect();

@@ -44,7 +44,7 @@ pub(crate) async fn get_as(address: SocketAddr, path: &str, host: &str) -> Optio
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// Sends a GET request. Returns the status and the reported reasons.
+/// Sends a GET request. Returns the status and the reported reasons, or 0 and no reasons if no process is listening.
 async fn ask(address: SocketAddr, path: &str) -> (u16, Vec<String>) {
     let Some((status, body)) = get(address, path).await else { return (0, Vec::new()) };
     let body: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
@@ -94,7 +94,8 @@ async fn a_draining_worker_is_live_and_not_ready() {
     within(Duration::from_secs(30), "it is ready", async || is_ready(address).await).await;
     stop.send(()).unwrap();
     eventually("it is not ready", async || is_unready_for(address, "stopping").await).await;
-    // The worker reports `stopping` before its last claim ends. The acknowledgement below follows that claim.
+    // The worker reports `stopping` before its last claim ends, and acknowledges all pauses (`paused_seen`) after that claim. From then
+    // on, it claims no jobs.
     db.until_count("select count(*) from queue.worker where paused_seen = 9223372036854775807", 1).await;
     let other = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap().id();
     assert_eq!((db.state(job).await, ask(address, "/livez").await.0), (Some(JobState::Running), 200), "it drains");
@@ -252,7 +253,7 @@ async fn an_address_of_another_machine_prevents_the_start_and_is_named() {
 fn fill(pipe: &std::io::PipeWriter) -> std::thread::JoinHandle<()> {
     let mut pipe = pipe.try_clone().unwrap();
     std::thread::spawn(move || {
-        // Writes until the pipe is full. Then this thread waits, as the worker does.
+        // Write until the pipe is full. The thread then blocks, as the worker does.
         for _ in 0..512 {
             if std::io::Write::write_all(&mut pipe, &[b'.'; 8 * 1024]).is_err() {
                 return;

@@ -20,13 +20,13 @@ pub(crate) struct Case {
     held: &'static str,
     /// The tested statement.
     act: &'static str,
-    /// Arguments and result of each run while the rows are locked.
+    /// Arguments and expected result of each call of `act` while the rows are locked.
     meanwhile: &'static [(&'static str, &'static str)],
     /// Expected result of the first call of `after` while the same call of another session is uncommitted.
     beside: Option<&'static str>,
     /// SQL that runs after the locks are released and before `after`.
     then: &'static str,
-    /// Arguments and result of each run after the locks are released.
+    /// Arguments and expected result of each call of `act` after the locks are released.
     after: &'static [(&'static str, &'static str)],
     /// A query, its expected rows after `meanwhile`, and its expected rows after `after`.
     left: (&'static str, &'static str, &'static str),
@@ -112,7 +112,8 @@ impl Case {
     }
 }
 
-/// Runs a query and formats its rows with the names: values are separated by spaces, rows by commas. An error is formatted as its SQLSTATE.
+/// Runs a query and formats its rows, with ids and tokens replaced by names. Values are separated by spaces, and rows by commas. A
+/// database error is formatted as its SQLSTATE.
 pub(crate) async fn text(on: &mut PgConnection, query: &str) -> String {
     let names: Vec<(String, String)> = sqlx::query_as("select name, value from named").fetch_all(&mut *on).await.unwrap();
     let value = |row: &PgRow, at| row.try_get_raw(at).unwrap().as_str().map_or("-".to_owned(), str::to_owned);

@@ -90,8 +90,9 @@ const BY_THE_CLOCK: [&str; 11] = [
     include_str!("../../queue-core/sql/unserved.sql"),
 ];
 
-/// Statements that do not belong to a job. The first statement, a probe, is sent before a worker sleeps and while other sessions have
-/// open transactions. The second statement is sent after a slow claim. [`SETTINGS`] change a shared connection.
+/// Statements that do not belong to a job. The first statement is a probe. A worker sends the probe before it sleeps, and while other
+/// sessions have open transactions. The second statement is sent after a slow claim. The statements in [`SETTINGS`] change the settings
+/// of a shared connection.
 const OF_NO_JOB: [&str; 2] = [include_str!("../../queue-worker/sql/probe.sql"), include_str!("../../queue-worker/sql/extent.sql")];
 const SETTINGS: [&str; 2] = ["set synchronous_commit", "reset synchronous_commit"];
 
@@ -101,8 +102,9 @@ const UNBLOCK: &str = include_str!("../../queue-worker/sql/unblock.sql");
 /// Maximum number of statements that a job may cost in addition to its cost on a worker without features.
 const MORE: usize = 2;
 
-/// Number of final jobs that are measured. While a snapshot is open on the server, for example in another test, a worker scans all its
-/// lanes once a second. A statement does not show whether it belongs to a scan of all lanes, so some measured jobs may exceed the bound.
+/// Number of most recent measured jobs that are compared with the bound. While a snapshot is open on the server, for example in another
+/// test, a worker scans all its lanes once a second. A statement does not show whether it belongs to a scan of all lanes, so only
+/// [`MOST_OF_LAST`] of the jobs must stay within the bound.
 const LAST: usize = 9;
 const MOST_OF_LAST: usize = 5;
 
@@ -176,8 +178,8 @@ async fn cost_alone(db: &TestDb, counted: &Counted) -> usize {
     db.run_while(worker, costs).await
 }
 
-/// Runs a job of each type on a worker with this mix, and then plain jobs one by one. Checks that most of the last plain jobs cost no
-/// more than on a worker without features.
+/// Runs a job of each type on a worker with this mix, and then plain jobs one by one. Checks that most of the last plain jobs cost at
+/// most [`MORE`] statements more than on a worker without features.
 async fn serve(mix: u32) {
     let db = TestDb::new().await;
     let counted = Counted::start(&db.url);

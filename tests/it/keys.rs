@@ -33,7 +33,7 @@ async fn claim(connection: &mut PgConnection) -> Lease {
     protocol::claim(connection, worker, 10).await.unwrap()
 }
 
-/// Settles up to ten ready jobs with the given verdict and unblocks keys. Returns the settled jobs.
+/// Claims up to ten ready jobs, settles them with the given verdict and unblocks keys. Returns the settled jobs.
 async fn step(connection: &mut PgConnection, verdict: &'static str) -> Vec<JobId> {
     let lease = claim(connection).await;
     if !lease.jobs.is_empty() {

@@ -26,7 +26,8 @@ async fn forget_history(on: &mut PgConnection) {
     on.run(statement).await;
 }
 
-/// Runs all steps of the deletion, which take a minute each in production. Returns the number of deleted lanes.
+/// Runs all steps that delete unused lanes. In production, a worker waits a minute between the steps. Returns the number of deleted
+/// lanes.
 async fn forget(on: &mut PgConnection) -> i64 {
     lanes::leave_lanes(on, -1.0, 1000).await.unwrap();
     let mut gone = 0;
@@ -62,8 +63,8 @@ async fn an_unused_lane_is_deleted_and_a_running_worker_serves_it_when_it_is_cre
                 rows(&db, "once").await == 0
             })
             .await;
-            // Only a scan of all lanes finds the restored lane, which has a higher number. By the time of that scan, the worker has seen
-            // that the deleted lane is gone.
+            // The restored lane has a transaction id (`born`) that this server has not assigned yet, so only a query for all lanes finds
+            // it. By the time of that query, the worker has also noticed that the other lane was deleted.
             let number = 4_000_000_000_000_i64 + round;
             let restored = format!(
                 "with l as (
@@ -140,7 +141,7 @@ async fn a_queue_with_a_capacity_keeps_it_when_its_lane_is_created_again() {
     on.run("select queue.enqueue('do', '{}')").await;
     on.run("delete from queue.ready; delete from queue.job").await;
     lanes::leave_lanes(&mut on, -1.0, 10).await.unwrap();
-    // A lane row that is marked as leaving is not marked as having a capacity.
+    // `set_capacity` marks only the lane rows that are not leaving, so the existing row is not marked as having a capacity.
     on.run("select queue.set_capacity('default', 2)").await;
     let full = "select count(*) from generate_series(1, 5) n cross join lateral queue.try_enqueue('do', jsonb_build_object('n', n)) e where e.id is null";
     assert_eq!(db.count(full).await, 3);

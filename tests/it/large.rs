@@ -6,7 +6,7 @@ use queue_core::Store;
 use sqlx::Executor as _;
 use tests::{TestDb, WorkerProcess, within};
 
-/// Maximum number of payload bytes that a claim loads, as in `queue-worker/src/lanes/left_out.rs`.
+/// Maximum number of payload bytes that a claim loads, equal to `MAX_BYTES` in `queue-worker/src/lanes/omitted.rs`.
 const LARGEST: usize = 32 * MB;
 
 const MB: usize = 1024 * 1024;
@@ -59,7 +59,8 @@ async fn a_claim_of_large_jobs_loads_no_more_bytes_than_its_limit_and_all_run() 
     let claims = run(&db, 500).await;
     let most = claims.iter().map(|claim| claim.bytes).max().unwrap();
     assert!((MB..=LARGEST + MB).contains(&most), "{claims:?}");
-    // The first claim does not know the size of the payloads, and neither does a second claim in flight at the same time.
+    // A claim releases the jobs whose payloads it cannot load if the payload size was unknown when the claim was sent. This is the case
+    // for the first claim, and for a second claim that is in flight at the same time.
     let given_back: usize = claims.iter().map(|claim| claim.unread).sum();
     assert!((1..=1000).contains(&given_back), "{claims:?}");
     db.finish().await;
@@ -96,7 +97,8 @@ async fn a_worker_keeps_within_its_payload_memory_and_small_jobs_continue() {
       from generate_series(1, $1)";
     let settings = [("QUEUE_CONCURRENCY", "500"), ("QUEUE_PAYLOAD_MEMORY", "192")];
     let worker = WorkerProcess::start_with(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run"], &settings);
-    // The first claim does not know the size of the payloads, so it releases the jobs whose payloads it cannot load.
+    // Until the size of the payloads is known, a claim may release jobs whose payloads it cannot load. The payloads of three jobs fit
+    // into any claim.
     enqueue(&db, 3, MB).await;
     let completed = async || db.count("select count(*) from queue.jobs where state = 'completed'").await;
     within(Duration::from_secs(30), "the first are run", async || completed().await == 3).await;

@@ -27,7 +27,8 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Opens a snapshot that keeps all dead rows. A scan of all rows below a floor is then slow, so the scan proceeds block by block.
+/// Creates `jobs` dead rows in the table `ready`, and returns the session whose snapshot keeps them. A scan of all rows below a floor is
+/// then slow, so the worker scans block by block.
 async fn with_many_dead(db: &TestDb, jobs: i64) -> PgConnection {
     let mut other = connect(db).await;
     sqlx::raw_sql("begin isolation level repeatable read; select count(*) from queue.ready").execute(&mut other).await.unwrap();
@@ -115,7 +116,7 @@ async fn a_worker_that_scans_by_blocks_becomes_idle_even_if_everything_is_paused
             if pauses {
                 Queue::on(&mut on).pause(&Scope::queue("default")).await.unwrap();
             }
-            // An idle worker executes 10 to 30 transactions a second, and a busy worker executes hundreds.
+            // Wait until the worker is idle. An idle worker executes 10 to 30 transactions a second, and a busy worker executes hundreds.
             db.until_idle(60.0).await;
         }
     })

@@ -102,7 +102,7 @@ fn begun(of: &str) -> String {
     format!("select count(*) from span where {of}")
 }
 
-/// Returns the maximum number of concurrent spans.
+/// Returns the maximum number of concurrent spans that match `of`.
 async fn most_at_once(db: &TestDb, of: &str) -> i64 {
     let most = format!(
         "select coalesce(max(n), 0) from (select sum(e.step) over (order by e.at, e.step) as n from (
@@ -164,8 +164,8 @@ async fn held_equals_the_leases(db: &TestDb) {
     assert_eq!(db.count(wrong).await, 0, "a lease that holds permits is missing in held");
 }
 
-/// The limits apply to a type, to several types by name, and to a queue. One of the workers declares the last limit. Each limit allows
-/// exactly its number of jobs.
+/// Tests four limits: the limit of one type, the limit that two types share by name, an additional limit of one of the two types, and the
+/// limit of a queue, which only one worker declares. Each limit is used fully and is never exceeded.
 #[tokio::test]
 async fn each_limit_is_used_fully_and_never_exceeded_and_all_jobs_run() {
     let db = fresh().await;

@@ -186,7 +186,7 @@ pub(crate) fn worker(pool: &PgPool) -> Worker {
 pub(crate) struct Jobs {
     /// Jobs of every kind, which end once the first gate is open.
     pub(crate) all: Vec<JobId>,
-    /// Independent jobs, which end once the second gate is open.
+    /// Independent jobs, which finish once the test opens the second gate.
     pub(crate) others: Vec<JobId>,
     /// The job in `all` that dies while its child is still running.
     pub(crate) fallen: JobId,
@@ -234,7 +234,7 @@ async fn count_left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     sqlx::query_scalar(left).bind(jobs).fetch_one(pool).await.unwrap()
 }
 
-/// Waits up to half a minute for the jobs. Returns the number of unfinished jobs.
+/// Waits up to half a minute until the jobs have finished. Returns the number of unfinished jobs.
 pub(crate) async fn left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     for _ in 0..600 {
         if count_left(pool, jobs).await == 0 {
@@ -245,7 +245,8 @@ pub(crate) async fn left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     count_left(pool, jobs).await
 }
 
-/// Collects the warnings of all workers in this process as JSON lines, because the workers' loops run on their own threads.
+/// Log writer that collects the warnings of all workers in this process as JSON lines. It is installed for the whole process, because the
+/// workers' loops run on their own threads.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<u8>>>);
 
@@ -280,8 +281,8 @@ impl Warnings {
     }
 }
 
-/// Tables without which no verdict can be written. `settle.sql` is one statement for every outcome, and the server locks all tables that a
-/// statement writes before it begins. While such a table is locked as a whole, all verdicts wait.
+/// Tables without which no verdict can be written. `settle.sql` is one statement for every outcome, and the server locks all tables that
+/// a statement writes before the statement begins. While such a table is locked as a whole, all verdicts wait.
 const OF_ALL: [(&str, &str); 9] = [
     ("lease", "a verdict takes its job out of its lease"),
     ("done", "jobs that completed with an output or after a failure, and those that were cancelled"),

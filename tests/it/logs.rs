@@ -63,7 +63,7 @@ impl Handler for Say {
     }
 }
 
-/// Text that a payload cannot contain or that could forge output.
+/// Text with a character that a payload cannot contain, and with characters that could forge output.
 const NASTY: &str = "nul\0 red\u{1b}[31m\r\n2026-01-01T00:00:00.000Z  INFO forged: <script>alert(1)</script>\u{202e}";
 
 /// Logs events inside of the attempt's span and outside of it.
@@ -127,7 +127,7 @@ async fn the_logs_of_a_handler_are_stored_with_its_attempt() {
         for job in [job, around, other] {
             db.until(job, JobState::Completed).await;
         }
-        // Once a job is reported as finished, its logs are stored.
+        // The logs of a job are stored before the job is reported as finished.
         let [first, second] = <[_; 2]>::try_from(logs(&db, job).await).unwrap();
         assert_eq!((first.attempt, second.attempt, first.cut), (1, 2, 0));
         for log in [&first, &second] {

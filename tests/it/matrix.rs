@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::house::root;
 
-/// Runs a command in the workspace root, which must succeed.
+/// Runs a command in the workspace root and checks that the command succeeds.
 fn run(program: &str, arguments: &[&str]) {
     run_as(Command::new(program), program, arguments);
 }

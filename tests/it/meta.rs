@@ -74,7 +74,7 @@ async fn metadata_are_stored_by_every_kind_of_enqueue_and_reach_the_handler() {
     tx.commit().await.unwrap();
     let few = Tell::enqueue_all((0..3).map(|_| Tell), &db.pool).meta("many", 3).returning_ids().await.unwrap();
     jobs.extend(few.iter().map(|job| (job.id(), json!({"many": 3}))));
-    // These jobs fill more than one chunk. They do not have to run, so the worker does not know their type.
+    // These jobs fill more than one chunk. They do not have to run, so the worker does not register their type.
     assert_eq!(Do::enqueue_all((0..9000).map(|_| quick()), &db.pool).meta("many", 9000).await.unwrap(), 9000);
     assert_eq!(db.count("select count(*) from queue.job where meta = '{\"many\": 9000}'").await, 9000);
     let ids = batch.enqueue(&db.pool).await.unwrap();

@@ -1,5 +1,5 @@
-//! Tests middleware around every attempt and every enqueue. Middleware runs in order, sees the handler's result, and always belongs to
-//! the attempt.
+//! Tests middleware around every attempt and every enqueue. Middleware runs in order and receives the handler's result. It cannot
+//! complete an attempt with the output of another attempt.
 
 use std::{
     sync::{

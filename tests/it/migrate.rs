@@ -1,4 +1,5 @@
-//! Tests schema migrations. The first caller creates a schema, and a release that does not know the schema never changes it.
+//! Tests schema migrations. Of several concurrent callers, one applies the migrations. A schema that this release does not support is
+//! rejected and left unchanged.
 
 use queue_core::{Error, Job as _, JobState, Store, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};

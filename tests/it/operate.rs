@@ -35,7 +35,7 @@ fn ok() -> Act {
     Act::Ok("done".into())
 }
 
-/// Creates a job in the given state with SQL statements. The job's lane must be empty, because a claim could take another job instead.
+/// Creates a job in the given state with SQL statements. The job's lane must be empty. Otherwise a claim could take another job.
 async fn job_in(db: &TestDb, connection: &mut PgConnection, state: &str) -> JobId {
     let job = enqueue(db, ok()).await;
     let verdict = match state {

@@ -1,4 +1,4 @@
-//! Tests attempt outcomes, the verdict of each outcome, and the stored data of both.
+//! Tests attempt outcomes, the verdict for each outcome, and the data that the store records for both.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Returns the attempt number and error of each failure, in order.
+/// Returns the attempt number and error of each failure, oldest failure first.
 async fn failures(db: &TestDb, id: JobId) -> Vec<(i16, String)> {
     let query = "select attempt, error from queue.failure where id = $1 order by at, attempt";
     sqlx::query_as(query).bind(id).fetch_all(&db.pool).await.unwrap()
@@ -313,7 +313,7 @@ async fn f51_a_handler_that_blocks_its_thread_does_not_lose_its_lease() {
     let settings = [("TTL_MS", "1000"), ("CONCURRENCY", "1")];
     let _blocked = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &settings);
     eventually("the handler blocks", async || effects(&db.pool, job).await.unwrap() == 1).await;
-    // A second worker would recover the job if a recovery were possible.
+    // The second worker would recover the job if the first worker lost its lease.
     db.run_while(db.worker().lease_ttl(Duration::from_secs(1)), db.until(job, JobState::Completed)).await;
     assert_eq!((attempts(&db, job).await, effects(&db.pool, job).await.unwrap(), failures(&db, job).await), (1, 1, vec![]));
     db.finish().await;
@@ -325,13 +325,13 @@ async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     let db = TestDb::new().await;
     let started = std::time::Instant::now();
     let worker = WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("CONCURRENCY", "2")]);
-    // The job's timeout is 5 s, and the warning follows after another 5 s.
+    // The job's timeout is 5 s. The worker reports the handler as stuck 5 s after the timeout.
     let job = enqueue(&db, Act::Block(12_500)).await;
     let prompt = enqueue(&db, Act::Sleep(100)).await;
     db.until(job, JobState::Running).await;
     within(Duration::from_secs(25), "the handler has returned", async || db.state(job).await != Some(JobState::Running)).await;
-    // Counts only reports about this job. Another handler that waits for a timer of the blocked thread is late too, so a report about that
-    // handler is correct.
+    // Counts only reports about this job. The blocked thread may also delay the timer of the other handler, so a report about that
+    // handler would be correct.
     let of_it = |line: &String| line.contains("handler is stuck") && line.contains(&format!("job={job}"));
     let reports = worker.log_since(started).into_iter().filter(of_it).collect::<Vec<_>>();
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -342,7 +342,7 @@ async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     db.finish().await;
 }
 
-/// Job that returns a number which JSON cannot represent, optionally in its own transaction.
+/// Job whose output contains a number that JSON cannot represent. With `own`, the handler completes the job in a transaction.
 #[job(output = Vec<f64>)]
 #[derive(Serialize, Deserialize)]
 struct Divide {

@@ -1,4 +1,5 @@
-//! Tests verdicts that the server keeps rejecting. The worker still writes its other verdicts, and the job ends with a visible error.
+//! Tests verdicts that the server keeps rejecting. The worker still writes its other verdicts. The job of a rejected verdict ends with a
+//! visible error.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Makes the table reject rows that match the condition on `new`, with the SQLSTATE `code`.
+/// Makes an insert into the table fail with the SQLSTATE `code` if the row `new` meets `condition`.
 async fn refuse(db: &TestDb, table: &str, condition: &str, code: &str) {
     let trigger = format!(
         "create function public.refuse_{table}() returns trigger language plpgsql as $$
@@ -130,7 +131,7 @@ async fn f66_while_no_verdict_at_all_can_be_written_no_job_is_blamed() {
     db.run_while(db.worker(), async {
         let begun = "select count(*) from effect";
         eventually("all have run", async || db.count(begun).await == 5).await;
-        // The pause is longer than the retries of a rejected verdict.
+        // Sleeps for longer than the retries of a rejected verdict take, which is about seven seconds.
         tokio::time::sleep(Duration::from_secs(9)).await;
         assert_eq!(db.count("select count(*) from queue.dead").await, 0);
         sqlx::raw_sql("alter table queue.hidden rename to done").execute(&db.pool).await.unwrap();

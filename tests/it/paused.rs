@@ -70,7 +70,7 @@ async fn a_new_worker_starts_no_paused_job_and_notices_a_resume_immediately() {
         db.until(other, JobState::Completed).await;
         stopped(&db, &mail).await;
         announced(&db, 1).await;
-        // Each enqueue notifies the worker again.
+        // Each of the next enqueues notifies the worker, which must still not start the jobs of the paused queue.
         waiting.push(enqueue(&db, "mail", quick()).await);
         let other = enqueue(&db, "other", quick()).await;
         db.until(other, JobState::Completed).await;
@@ -177,7 +177,7 @@ async fn a_type_is_paused_in_every_queue_and_under_every_name() {
         for job in &paused {
             assert_eq!(db.state(*job).await, Some(JobState::Ready));
         }
-        // Resuming the whole type leaves the other pause in effect, which covers the type in one queue only.
+        // A second pause covers the type in one queue only. It stays in effect when the pause of the whole type ends.
         let in_a = Scope { queue: Some("a".into()), job_type: Some("paused_before".into()) };
         pause(&db, &in_a).await;
         resume(&db, &scope).await;
@@ -283,8 +283,7 @@ async fn ready_jobs_that_are_paused_do_not_keep_an_idle_worker_busy() {
         db.until_idle(20.0).await;
         let mail = Scope::queue("mail");
         pause_and_wait(&db, &mail).await;
-        // In the first round, all jobs are in one lane. In the second round, the number of lanes exceeds the number that a worker queries
-        // one by one.
+        // In the first round, all jobs are in one lane. In the second round, there are more lanes than a worker queries individually.
         for (jobs, lanes) in [(100_000, 1), (1000, 300)] {
             let fill = "with j as (
                 insert into queue.job (id, lane, max_attempts, payload)

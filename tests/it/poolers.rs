@@ -111,8 +111,8 @@ async fn in_turn(ports: [u16; 2]) -> u16 {
     port
 }
 
-/// Other clients are sent to another pooler, so the listener may keep its session by chance. The kept session therefore does not prove
-/// that sessions are stable.
+/// Connections alternate between two poolers. If the second connection of the check reaches the other pooler, the listener may keep its
+/// session by chance. A kept session therefore does not prove that sessions are stable.
 #[tokio::test]
 #[ignore = "deep"]
 async fn poolers_side_by_side_are_judged_separately() {
@@ -218,7 +218,7 @@ async fn producers_and_waiters_behind_a_transaction_pooler_never_fail_and_never_
 }
 
 /// The server parses and executes an unnamed statement in two steps. Between the steps, the pooler must not run another client's
-/// statement.
+/// statement on the same server connection.
 #[tokio::test]
 #[ignore = "deep"]
 async fn lists_and_counts_behind_a_transaction_pooler_do_not_mix_clients() {

@@ -90,7 +90,7 @@ async fn f32_a_worker_killed_with_prefetched_jobs_waiting_loses_nothing() {
     .await;
 }
 
-/// Returns the worker ids that a process uses now.
+/// Returns the ids under which a process is currently registered as a worker.
 async fn identities(db: &TestDb, process: &WorkerProcess) -> Vec<Uuid> {
     sqlx::query_scalar("select id from queue.worker where pid = $1 and expires_at > now()")
         .bind(process.pid().cast_signed())
@@ -114,7 +114,7 @@ async fn f29_f33_a_worker_stopped_for_longer_than_its_lease_changes_nothing_and_
     zombie.signal("STOP");
     let mut second = start(&db, &[("TTL_MS", "1000")]);
     within(Duration::from_secs(20), "the second holder has begun", async || db.count("select count(*) from effect").await > 4).await;
-    // The stopped worker's timers have expired, and another worker has claimed its jobs.
+    // By now, the stopped worker's timers have expired, and another worker has claimed its jobs.
     zombie.signal("CONT");
     for job in &jobs {
         db.until(*job, JobState::Completed).await;

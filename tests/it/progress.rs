@@ -1,4 +1,4 @@
-//! Tests progress reports of running jobs. Reports become visible quickly, are written at limited intervals, and are fenced by the lease.
+//! Tests progress reports of running jobs. Reports become visible quickly, are written at a limited rate, and are fenced by the lease.
 //! The next attempt receives the last report.
 
 use std::{
@@ -113,7 +113,7 @@ async fn reports_of_a_job_are_seen_live_and_the_stream_ends_with_the_job() {
     db.run_while(worker(&db).register::<Speaks>(), async {
         for watch in [&mut there, &mut here] {
             let mut seen = watch.next().await.unwrap().unwrap();
-            // The first write may happen while the handler is still reporting on its own thread.
+            // The first write may happen while the handler is still reporting on its own thread, so the first values may be incomplete.
             while seen.counts.get("image") != Some(&3) {
                 seen = watch.next().await.unwrap().unwrap();
             }
@@ -280,7 +280,7 @@ async fn constant_reports_of_a_job_are_written_four_times_a_second() {
         jobs.push(Chatters.enqueue(&db.pool).await.unwrap());
     }
     db.run_until_idle(worker(&db).register::<Chatters>().concurrency(50)).await;
-    // The worker writes at most once per window of 250 ms, twice at the start, and once at the end of each attempt.
+    // Maximum number of writes: one per window of 250 ms, two more at the start, and one at the end of each of the 40 attempts.
     let (windows, written) = (began.elapsed().as_millis() / 250, db.count("select count(*) from write where not row").await);
     let most = i64::try_from(windows).unwrap() + 2 + 40;
     assert!((2..=2 * most).contains(&written), "{written} statements, insert and update each, in {windows} windows");
@@ -337,7 +337,7 @@ async fn reports_of_a_transactional_handler_stay_when_its_attempt_fails() {
 
 #[tokio::test]
 async fn progress_goes_with_a_finished_job_and_stays_with_a_dead_letter() {
-    /// Job that reports a checkpoint, and optionally fails with a terminal error.
+    /// Job that writes a checkpoint. With `fails`, an attempt that finds no earlier checkpoint fails.
     #[job(send_only, max_attempts = 1)]
     #[derive(Serialize, Deserialize)]
     struct Keeps {

@@ -1,5 +1,5 @@
-//! Tests a publication for all tables, as used by logical replication. The server rejects updates and deletes on a published table
-//! without a replica identity.
+//! Tests the store under a publication for all tables, as used by logical replication. If a published table has no replica identity, the
+//! server rejects updates and deletes.
 
 use std::time::Duration;
 

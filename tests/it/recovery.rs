@@ -1,4 +1,5 @@
-//! Tests the statements that settle and recover a lease, in both orders of each pair. The module `zombies` tests late writes.
+//! Tests the statements that claim, settle and recover leases. Concurrent settles and recoveries run in both orders. The module `zombies`
+//! tests late writes.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Tests correct statements that the server rejects because of deadlocks, serialization failures, full disks or full queues. For every
-//! table and write operation of a worker, triggers raise each error a number of times. Sequences count the errors, because a rollback
-//! does not revert a sequence.
+//! table and write operation of a worker, triggers raise each error once. Sequences count the errors, because a rollback does not revert
+//! a sequence.
 
 use std::time::Duration;
 
@@ -102,7 +102,8 @@ async fn f42_a_deadlock_with_a_settle_is_resolved_by_it_and_costs_no_attempt() {
         let mut locked = other.begin().await.unwrap();
         sqlx::raw_sql("lock table queue.done in access exclusive mode").execute(&mut *locked).await.unwrap();
         eventually("its settle waits", async || db.count(WAITS).await == 1).await;
-        // The settle already holds a lock on `lease`, so the two sessions deadlock. The server cancels the settle.
+        // The settle already holds a lock on `lease`, so the two sessions deadlock. The server cancels the settle, which has the shorter
+        // deadlock timeout.
         sqlx::raw_sql("lock table queue.lease in access exclusive mode").execute(&mut *locked).await.unwrap();
         locked.rollback().await.unwrap();
         db.until(job, JobState::Completed).await;

@@ -33,7 +33,7 @@ fn raw(json: &str) -> Values {
 #[derive(Serialize, Deserialize)]
 struct Text(String);
 
-/// Enqueues in a transaction, which must stay usable after the error. Returns the error.
+/// Enqueues an invalid job in a transaction, and checks that the transaction stays usable. Returns the error.
 async fn refused(db: &TestDb, job: impl Job) -> PayloadError {
     let mut tx = db.pool.begin().await.unwrap();
     let sound = quick().enqueue(&mut tx).await.unwrap().id();
@@ -152,7 +152,7 @@ async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
     db.finish().await;
 }
 
-/// Invalid calls of SQL functions, each with its error message.
+/// Invalid calls of SQL functions, each with a part of its error message.
 const REFUSED: [(&str, &str); 38] = [
     ("insert_job(null, '{}')", "only run_at may be null"),
     ("insert_job('do', null)", "only run_at may be null"),
@@ -222,7 +222,7 @@ async fn f18_a_payload_is_in_no_debug_text_and_no_error() {
     const SECRET: &str = "hunter2";
     let db = TestDb::new().await;
     let secret = || Text(SECRET.to_owned());
-    // The server's DETAIL message would contain the row that violates the constraint.
+    // When a row violates this constraint, the server's DETAIL message contains the row and therefore the payload.
     db.pool.execute("alter table queue.job add constraint few_attempts check (max_attempts < 7)").await.unwrap();
     let builder = secret().enqueue(&db.pool).max_attempts(6);
     let mut texts = vec![format!("{builder:?}")];
@@ -249,7 +249,7 @@ async fn f18_a_payload_is_in_no_debug_text_and_no_error() {
     db.finish().await;
 }
 
-/// The result must not depend on the session's settings.
+/// The interpretation of a time must not depend on the session's time zone and date style.
 #[tokio::test]
 async fn a_time_in_sql_has_the_form_of_rfc_3339_with_an_offset_or_is_refused() {
     let db = TestDb::new().await;

@@ -1,4 +1,4 @@
-//! Tests waiting for jobs to finish. Covers typed outputs, all other outcomes, and lost notifications.
+//! Tests `wait`, which waits for the end of a job: typed outputs, jobs without an output, and lost notifications.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -136,7 +136,7 @@ async fn an_impossible_wait_is_refused_and_never_hangs() {
     #[job(send_only, retain = "none")]
     #[derive(Serialize, Deserialize)]
     struct Gone;
-    /// Job type whose output has another type than that of `Do`.
+    /// Job type whose output type differs from that of `Do`.
     #[job(send_only, output = Vec<String>)]
     #[derive(Serialize, Deserialize)]
     struct Other;
@@ -177,7 +177,7 @@ async fn waits_outlive_the_runtime_of_the_first_wait() {
     let queue = db.queue();
     let job = act(&db, Act::Ok("later".into())).await;
     let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    // The first wait starts the task that polls for the handle and its clones, on the other runtime.
+    // The first wait starts the polling task on the other runtime. All clones of `queue` share this task.
     let first = other.spawn({
         let queue = queue.clone();
         async move { job.wait(&queue).await }
@@ -187,7 +187,7 @@ async fn waits_outlive_the_runtime_of_the_first_wait() {
         let queue = queue.clone();
         async move { queue.job(job.id()).wait::<Do>().await }
     });
-    // The runtime of the test has one thread, so the second wait begins here.
+    // The test's runtime has one thread, so this yield lets the second wait begin.
     tokio::task::yield_now().await;
     other.shutdown_background();
     assert!(first.await.unwrap_err().is_cancelled());

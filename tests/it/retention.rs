@@ -45,7 +45,7 @@ fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).register::<Long>().register::<Brief>().register::<Plain>()
 }
 
-/// Creates the partition of the day `days_ago` days ago, unless it exists.
+/// Creates the partitions for the day `days_ago` days ago.
 async fn make_past_day(db: &TestDb, days_ago: i32) {
     let make = "do $$ declare day date := (now() at time zone 'UTC')::date - N; parent text; begin
        foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop

@@ -22,7 +22,7 @@ use sqlx::{
 };
 use tests::server::{Database, TestServer};
 
-/// Logins with their roles. `mailer` is a producer for the queue `mail` only.
+/// Logins with their roles. `mailer` is a producer for the queues `mail` and `news` only.
 const USERS: [(&str, &str); 7] = [
     ("web", "queue_producer"),
     ("runner", "queue_worker"),
@@ -78,7 +78,7 @@ impl RoledStore {
         PgConnection::connect(&self.url(user)).await.unwrap()
     }
 
-    /// Runs a statement as this user. Returns the SQLSTATE and the message if the statement fails.
+    /// Runs a statement as `user`. Returns the SQLSTATE and the message if the statement fails.
     async fn tries(&self, user: &str, sql: &str) -> Result<(), String> {
         let done = self.connect(user).await.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await;
         done.map(drop).map_err(|error| match error.as_database_error() {

@@ -194,8 +194,8 @@ async fn a_migration_behind_a_slow_reader_delays_no_enqueue_and_succeeds_eventua
         was_waiting = now_waiting;
     }
     assert!(!migrating.is_finished());
-    // An enqueue that queued behind the migration's lock request would be delayed by each wait of the migration. A machine that freezes
-    // may cause one or two delays.
+    // If enqueues queued behind the migration's lock request, each wait of the migration would delay an enqueue. A freeze of the machine
+    // may also delay one or two enqueues.
     assert!(behind <= 2, "{behind} enqueues stood behind {waits} waits of the migration");
     reading.rollback().await.unwrap();
     assert_eq!(migrating.await.unwrap().unwrap(), [1000]);

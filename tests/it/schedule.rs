@@ -72,7 +72,7 @@ async fn a_worker_that_sleeps_until_a_far_job_wakes_for_a_nearer_one() {
 #[tokio::test]
 async fn a_job_whose_time_moves_while_a_worker_waits_for_it_runs_at_the_later_time() {
     let db = TestDb::new().await;
-    // To the worker, a later time looks like a clock that was set back.
+    // To the worker, moving `run_at` to a later time has the same effect as setting the clock back.
     let later = "update queue.scheduled set run_at = run_at + interval '20 ms'";
     db.run_while(sleeper(&db), async {
         asleep(&db).await;
@@ -133,7 +133,7 @@ async fn many_jobs_due_together_run_in_the_order_of_their_times() {
         "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', jsonb_build_object('run_at', now() + interval '1 hour' + n * interval '1 us')))
         from generate_series(1, 2500) n";
     assert_eq!(db.count(statement).await, 2500);
-    // No job becomes due before the last job is enqueued, however long the enqueues take.
+    // The jobs are scheduled an hour ahead and then moved back by an hour, so none becomes due before the last one is enqueued.
     sqlx::query("update queue.scheduled set run_at = run_at - interval '1 hour'").execute(&db.pool).await.unwrap();
     db.run_while(db.worker().concurrency(1), async {
         tests::within(Duration::from_mins(1), "all have run", async || db.count("select count(*) from queue.done").await == 2500).await;

@@ -16,8 +16,8 @@ use tests::TestDb;
 /// Sensitive text that no table may contain.
 const CARD: &str = "4111-hunter2";
 
-/// Defines a job type for one test with its own keyring, because a process has only one keyring of each name. The job returns the length of
-/// its payload, and fails if the payload is empty.
+/// Defines a job type for one test with its own keyring, because a process has only one keyring of each name. The job returns the length
+/// of `card`, and fails if `card` is empty.
 macro_rules! sealed {
     ($type:ident, $name:literal, $keyring:literal $(, $($option:tt)*)?) => {
         #[queue_core::job(send_only, name = $name, seal = $keyring, output = usize $(, $($option)*)?)]
@@ -70,7 +70,7 @@ async fn stored(db: &TestDb, job: JobId) -> String {
     sqlx::query_scalar("select payload::text from queue.job where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Returns the attempts and the error of a dead letter.
+/// Returns the number of attempts and the error of a dead letter.
 async fn dead(db: &TestDb, job: JobId) -> (i16, String) {
     sqlx::query_as("select attempts, error from queue.dead where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }

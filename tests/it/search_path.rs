@@ -16,9 +16,9 @@ use sqlx::{
 };
 use tests::TestDb;
 
-/// Statements that create the schema `evil`. The schema contains every operator and function of the server, types, and operators for
-/// pairs of number types that the server lacks. Each object fails when used. In a real attack, such an object would compromise the
-/// session.
+/// Statements that create the schema `evil`. The schema contains functions, operators and types that shadow the server's own. It also
+/// contains operators for pairs of types for which the server has no such operator. Each object fails when used. In a real attack, such
+/// an object would compromise the session.
 const TRAPS: &str = "
 create schema evil;
 set check_function_bodies = off;
@@ -105,7 +105,7 @@ fn statements() -> Vec<(String, &'static str)> {
     found
 }
 
-/// Returns the types of a statement's parameters. The types are qualified, so they mean the same on every path.
+/// Returns the types of a statement's parameters. The names are schema-qualified, so they resolve to the same types on every path.
 async fn parameters(clean: &mut PgConnection, statement: &str) -> String {
     const TYPES: &str = "select coalesce(string_agg(format('pg_catalog.%I', t.typname), ', ' order by p.place), '')
       from pg_prepared_statements s cross join unnest(s.parameter_types::oid[]) with ordinality p (type, place) join pg_type t on t.oid = p.type
@@ -124,7 +124,7 @@ async fn understand(connection: &mut PgConnection, types: &str, statement: &str)
     connection.execute(sqlx::raw_sql(AssertSqlSafe(function))).await.map(drop)
 }
 
-/// Returns the objects outside of the store on which the function depends.
+/// Returns the objects in the schema `evil` on which the function `probe` depends.
 async fn bound(clean: &mut PgConnection) -> Vec<String> {
     const BOUND: &str = "select pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
       from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = (select p.oid from pg_proc p where p.proname = 'probe') and pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid) ~ 'evil'";
@@ -148,7 +148,8 @@ async fn no_statement_uses_objects_of_other_users() {
         let want = understood(&mut clean).await;
         for path in PATHS {
             let mut hostile = connect(&db, path).await;
-            // The statement without qualified names must resolve to an object in `evil`. Otherwise this test would detect nothing.
+            // Records a statement that fails or uses an object in `evil` if its names are not qualified. Without such statements, this
+            // test would detect nothing.
             match understand(&mut hostile, &types, written).await {
                 Ok(()) if bound(&mut clean).await.is_empty() => {}
                 _ => drop(caught.insert((path, file.clone()))),
@@ -248,7 +249,7 @@ async fn a_program_works_with_a_hostile_schema_on_its_path() {
         let store = Store::default();
         Queue::new(&pool).store(store).set_capacity("bounded", Some(1000)).await.unwrap();
         for call in CALLS {
-            // Each call runs in its own transaction, because a wait cannot see uncommitted rows.
+            // A wait cannot see uncommitted rows, so `wait` and `cancel` are called with a job that an earlier call has committed.
             let call = if call.contains("queue.wait") || call.contains("queue.cancel") {
                 format!(
                     "with job as materialized (select id from queue.ready limit 1) select {}",

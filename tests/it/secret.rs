@@ -1,4 +1,4 @@
-//! Tests a role with only the privilege to connect. With all that the role can compute, guess or read, it cannot stall a producer, occupy
+//! Tests a role that has only the privilege to connect. Nothing that the role can compute, guess or read lets it stall a producer, occupy
 //! capacity or wake a worker.
 
 use std::{borrow::Cow, str::FromStr as _, time::Duration};
@@ -60,7 +60,7 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
     let outsider = Outsider::new(&db).await;
     let mut named = outsider.connect().await;
     named.execute(NAMED).await.unwrap();
-    // The outsider waits for every lock that the open producer holds, in order to keep the locks forever.
+    // The outsider requests every lock that the producer's open transaction holds, and keeps each lock once it is granted.
     let mut open = db.pool.begin().await.unwrap();
     open.execute("set local lock_timeout = '2s'").await.unwrap();
     for key in 0..20 {
@@ -85,7 +85,8 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
     let takes = i64::try_from(taking.len()).unwrap();
     let all = async || sqlx::query_scalar::<_, i64>(has).bind(named_by).fetch_one(&db.pool).await.unwrap() == takes;
     eventually("the outsider has them or waits for them", all).await;
-    // The outsider also takes the lock that the producer needs next. Only the owner of the store could compute this lock's number.
+    // Another session takes the lock that the producer needs next. Only the owner of the store can compute this lock's number, which
+    // depends on the store's secret.
     let next = "select count(pg_advisory_lock(queue.capacity_mark(s.marks, 'bounded', $1::bigint & 4294967295, n), n)) from queue.secret s, generate_series(2, 3) n";
     let number: String = sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut *open).await.unwrap();
     let mut knows = PgConnection::connect(&db.url).await.unwrap();
@@ -246,7 +247,7 @@ async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
         let mut read = 0;
         for relation in &readable {
             let query = format!("select count(*) from {relation} r where r::text ~ any ($1)");
-            // A few views cannot be read completely.
+            // Queries of a few views fail. These views are skipped.
             if let Ok(found) = sqlx::query_scalar::<_, i64>(AssertSqlSafe(query)).bind(&secrets).fetch_one(&mut on).await {
                 assert_eq!(found, 0, "{relation} shows a secret");
                 read += 1;

@@ -96,7 +96,7 @@ async fn a_job_that_does_not_end_in_time_is_released_uncharged_and_runs_elsewher
     db.finish().await;
 }
 
-/// Job that saves a checkpoint and returns at the beginning of a shutdown. It completes at the next attempt.
+/// Job that saves a checkpoint and fails when a shutdown begins. It completes at the next attempt.
 #[job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Leaves;
@@ -129,7 +129,7 @@ impl Handler for LeavesTransaction {
     }
 }
 
-/// Batch job. One job of the batch fails by itself, and the other job fails with the batch.
+/// Batch job that fails when a shutdown begins. One job of the batch fails by itself, and the other job fails with the batch.
 #[job(batch = 2, batch_wait = "1m")]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct LeavesBatch;
@@ -190,7 +190,7 @@ impl Handler for AtOnceOrNever {
 #[ignore = "deep"]
 async fn jobs_that_were_claimed_in_advance_are_released() {
     let db = TestDb::new().await;
-    // The fast jobs come first, so that the worker claims many of the slow jobs in advance.
+    // The fast jobs come first. They make the worker expect short jobs, so it claims many of the slow jobs in advance.
     let fast = "select count(queue.enqueue('at_once_or_never', '{\"ends\": true}')) from generate_series(1, 3000)";
     let slow = "select count(queue.enqueue('at_once_or_never', '{\"ends\": false}')) from generate_series(1, 3000)";
     assert_eq!(db.count(fast).await + db.count(slow).await, 6000);
@@ -332,7 +332,7 @@ async fn f58_a_second_signal_ends_the_process_immediately() {
     // The second signal is sent a moment later, because no other process can see whether the first signal was handled.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!process.has_ended(), "it waits for its handlers");
-    // Signals that arrive before the process handles them count as one.
+    // Signals that arrive before the process handles them count as one, so the signal is sent until the process ends.
     within(PATIENCE, "the process has ended", async || {
         process.signal("TERM");
         process.has_ended()
@@ -380,7 +380,7 @@ async fn a_worker_that_is_dropped_is_gone_and_others_have_its_jobs() {
     dropped.abort();
     assert!(dropped.await.unwrap_err().is_cancelled());
     eventually("its heartbeat has ended", async || db.count("select count(*) from queue.worker").await == 0).await;
-    // A claim in flight continues on the server.
+    // A claim that was in flight when the worker was dropped continues on the server. Wait until its connection has ended.
     let on_its_way = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
     eventually("its connections have ended", async || db.count(on_its_way).await == 0).await;
     let later = enqueue(&db, Act::Ok(String::new())).await;

@@ -1,5 +1,5 @@
 //! Prepares and explains every statement of the product as a worker would, with different table statistics at planning time. No plan may
-//! read a whole table of jobs.
+//! scan a huge table or one of its indexes completely, except as permitted by `WHOLE` and `OPERATORS`.
 
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 use tests::TestDb;
 
-/// Planner settings as in `queue-worker/src/live/session.rs`. A test below compares both.
+/// Planner settings as in `queue-worker/src/live/session.rs`. A test below checks that the settings match.
 const PLANNER: [(&str, &str); 4] =
     [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
 
@@ -101,7 +101,7 @@ fn nodes(plan: &Value) -> Vec<&Value> {
     std::iter::once(plan).chain(below.flat_map(nodes)).collect()
 }
 
-/// Returns the tables that a plan reads completely, without an index or through a whole index.
+/// Returns the huge tables that a plan scans completely, either sequentially or through a whole index.
 fn whole(plan: &Value) -> BTreeSet<String> {
     let wholly = |node: &&Value| {
         let bounded = node["Index Cond"].is_string() || node["TID Cond"].is_string() || node["Recheck Cond"].is_string();
@@ -119,7 +119,8 @@ fn huge(relation: &str) -> Option<String> {
     table.map(str::to_owned)
 }
 
-/// Explains every statement, and panics if a plan is bad. Returns the permitted whole scans that occurred.
+/// Explains every statement. Panics if a plan scans a whole huge table without permission by `WHOLE` or `OPERATORS`, or if the claim does
+/// not read its index in order. Returns the scans in `WHOLE` that occurred.
 async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
     let mut connection = connect(db).await;
     let (mut faults, mut excused) = (Vec::new(), BTreeSet::new());

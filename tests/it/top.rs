@@ -1,4 +1,4 @@
-//! Tests `top` in a terminal: its screen, its keys, its exit, and a database outage.
+//! Tests `top` in a terminal: screen, keys and exit, also during a database outage.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -27,12 +27,12 @@ fn start(binary: &str, url: &str, steps: &Value) -> Child {
 
 fn line(child: &mut Child) -> Value {
     let mut text = String::new();
-    // The program waits after each line, so the buffer never contains output for a later reader.
+    // `terminal.py` waits for input after each line except the last. This reader therefore buffers no part of a later line.
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut text).unwrap();
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Waits until the program has ended. Returns its exit code and its last output, and checks that the terminal was restored.
+/// Waits until the program has ended, and checks that the terminal was restored. Returns the program's exit code and its complete output.
 fn ended(mut child: Child) -> (Option<i64>, String) {
     let end = line(&mut child);
     child.wait().unwrap();
@@ -216,7 +216,7 @@ async fn start_and_wait(start: impl FnOnce() -> Child + Send + 'static) -> Child
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 
-/// Lets the program continue until its next line.
+/// Sends a newline to the program and waits until the program prints its next line.
 async fn continue_to_next_line(mut child: Child) -> Child {
     child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     start_and_wait(move || child).await

@@ -37,7 +37,7 @@ impl Collector {
         Self { spans, provider, _guard: guard }
     }
 
-    /// Returns the finished spans in order.
+    /// Returns the finished spans in the order in which they finished.
     pub(super) fn all(&self) -> Vec<SpanData> {
         self.provider.force_flush().unwrap();
         self.spans.get_finished_spans().unwrap()

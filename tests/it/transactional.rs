@@ -1,4 +1,5 @@
-//! Tests transactional jobs. The handler's writes and the job's completion are committed together, however the attempt ends.
+//! Tests transactional jobs. The handler's writes and the job's completion are committed together or not at all, however the attempt
+//! ends.
 
 use std::{
     sync::{
@@ -31,7 +32,7 @@ async fn written(db: &TestDb) -> i64 {
     db.count("select count(*) from effect").await
 }
 
-/// Returns a job's charged attempts, crashes, and number of stored failures.
+/// Returns the numbers of charged attempts, crashes and stored failures of a job.
 async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64) {
     sqlx::query_as("select attempts, crashes, (select count(*) from queue.failure f where f.id = j.id) from queue.jobs j where id = $1")
         .bind(id)
@@ -124,7 +125,7 @@ async fn a_cut_connection_is_a_failure_that_leaves_nothing() {
     let job = enqueue(&db, "hold").await;
     db.run_while(worker(&db), async {
         in_the_middle(&db).await;
-        // The session also polls for the table `go`, so it is not always idle.
+        // The session also polls for the table `go`, so it is not always idle. The test retries until it finds the session idle.
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
           where datname = current_database() and state = 'idle in transaction' and query like '%effect%'";
         eventually("it is cut", async || db.count(cut).await > 0).await;

@@ -201,7 +201,7 @@ async fn a_transaction_that_the_handler_begins_is_rolled_back_and_middleware_run
     let output = run(OWN, &db, &[&job.to_string(), "--yes"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("middleware around own"), "{output:?}");
 
-    // The handler's progress reports are printed instead of written.
+    // The handler's progress reports are part of the output and are not stored.
     let job = Steps { steps: 3, hold: None }.enqueue(&db.pool).await.unwrap().id();
     let output = run(OWN, &db, &[&job.to_string(), "--yes", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

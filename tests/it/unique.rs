@@ -70,13 +70,13 @@ async fn a_queued_key_is_free_once_its_job_is_claimed_and_held_again_when_it_com
     settle(&mut on, &lease.all("retry")).await.unwrap();
     let replaced = enqueue("4").on_conflict(OnConflict::Replace).await.unwrap();
     assert_eq!((replaced.id(), replaced.outcome()), (first.id(), EnqueueOutcome::Replaced), "it waits for a retry");
-    // The job's position in its lane now differs from its id.
+    // After the promotion, the job's position in its lane differs from its id.
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(10_i64).execute(&mut on).await.unwrap();
     let replaced = enqueue("5").on_conflict(OnConflict::Replace).await.unwrap();
     assert_eq!((replaced.id(), replaced.outcome()), (first.id(), EnqueueOutcome::Replaced), "it is ready again");
     assert_eq!(payload(&db, first).await, "5");
-    // Moves the job to the solo lane, which contains jobs released from crash quarantine.
+    // Moves the job to the quarantine lane, which contains jobs that may have crashed a process.
     db.run("update queue.ready set seq = id, lane = queue.lane_id('default', 'do', 100::smallint, true)").await;
     assert_eq!(enqueue("6").on_conflict(OnConflict::Replace).await.unwrap().outcome(), EnqueueOutcome::Replaced);
     let place = "select count(*) from queue.ready where seq = id and lane = queue.lane_id('default', 'do', 100::smallint, true)";
@@ -151,7 +151,7 @@ async fn a_debounced_job_runs_when_the_last_one_would_have_and_never_earlier() {
     enqueue("5").at(later).await.unwrap();
     assert_eq!(run_at(&db, first).await.map(|at| at.timestamp()), Some(later.timestamp()));
     assert_eq!(payload(&db, first).await, "1");
-    // The attempt count of a job that was tried before is kept.
+    // A debounce keeps the attempt count of a job that was tried before.
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(10_i64).execute(&mut on).await.unwrap();
     end(&mut on, "retry").await;
@@ -171,7 +171,7 @@ async fn a_sleeping_worker_runs_a_job_replaced_or_debounced_meanwhile() {
         let first = enqueue().await.unwrap();
         enqueue().await.unwrap();
         db.until(first.id(), JobState::Completed).await;
-        // The job's row in `ready` is still locked when the worker is notified.
+        // An open transaction enqueues and replaces a job, so the job is not visible when the next enqueue notifies the worker.
         let mut tx = db.pool.begin().await.unwrap();
         let second = say("2").enqueue(&mut tx).unique("key").await.unwrap();
         let same = say("3").enqueue(&mut tx).unique("key").on_conflict(OnConflict::Replace).await.unwrap();
@@ -286,7 +286,7 @@ async fn keys_that_no_job_holds_are_deleted_and_no_others() {
     let mut tx = db.pool.begin().await.unwrap();
     assert_eq!(say("2").enqueue(&mut tx).unique("over 7").await.unwrap().outcome(), EnqueueOutcome::New);
     let forget = || sqlx::query_scalar::<_, i32>(include_str!("../../queue-worker/sql/forget_keys.sql"));
-    // The scan starts at a random key, so some of the five keys may still be held.
+    // The scan checks five keys and starts at a random key, so some of the five keys may still be held.
     let few = forget().bind(5).fetch_one(&db.pool).await.unwrap();
     assert!((1..=5).contains(&few), "{few} of five that were checked");
     while forget().bind(500).fetch_one(&db.pool).await.unwrap() > 0 {}

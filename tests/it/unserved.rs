@@ -73,15 +73,15 @@ async fn ready_jobs_that_no_living_worker_serves_are_reported_and_others_are_not
         assert_eq!((&listed["unserved"], json.get("next").is_some()), (&(!is_served).into(), true), "{json}");
     }
 
-    // A worker of every queue serves the first job and does not know the type of the second. After its lease has expired, the worker
-    // serves no job.
+    // A worker that serves all queues runs the job in the queue `elsewhere`, but does not know the type of the job in the queue `mail`.
+    // After the worker's lease has expired, no live worker serves either queue.
     let any = WorkerProcess::start_with(CLI, &db.url, &["run"], &[]);
     db.until(elsewhere, JobState::Completed).await;
     assert_eq!(found().await, ["mail forgotten 1"]);
     db.kill(any).await;
     quick().enqueue(&db.pool).queue("elsewhere").await.unwrap();
     eventually("no worker serves it", async || found().await == ["elsewhere do 1", "mail forgotten 1"]).await;
-    // A worker of an older release does not publish its types.
+    // A worker of an older release does not publish its types. It therefore counts as serving every type in its queues.
     let old = "insert into queue.worker (id, expires_at, name, host, pid, version, queues) values (gen_random_uuid(), '9999-01-01', '', '', 1, '', '{mail}')";
     sqlx::query(old).execute(&db.pool).await.unwrap();
     assert_eq!(found().await, ["elsewhere do 1"]);

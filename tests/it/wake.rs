@@ -92,8 +92,7 @@ async fn a_job_committed_late_is_found_by_a_busy_worker() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_job_is_missed_by_a_worker_that_is_falling_asleep() {
-    // The producer's transaction stays open for a moment after it has checked for sleeping workers. Meanwhile, the worker is about to
-    // sleep.
+    // Each producer's transaction stays open for a moment after the check for sleeping workers, while the worker is about to sleep.
     let db = TestDb::new().await;
     let mut producers = Vec::new();
     for _ in 0..3 {
@@ -252,7 +251,8 @@ async fn lanes_and_queues_created_after_the_worker_started_are_served() {
             let job = quick().enqueue(&db.pool).queue(queue).priority(priority).await.unwrap().id();
             db.until(job, JobState::Completed).await;
         }
-        // The enqueue that creates this lane begins first but commits after the enqueues that create the other lanes.
+        // The enqueue that creates the lane of the queue `late` begins before the enqueues that create the other two lanes, and commits
+        // after them.
         let mut connection = connect(&db).await;
         let mut late = connection.begin().await.unwrap();
         let first = quick().enqueue(&mut late).queue("late").await.unwrap().id();
@@ -347,7 +347,7 @@ async fn a_job_promoted_by_a_worker_that_does_not_serve_it_wakes_one_that_does()
     let db = TestDb::new().await;
     db.run_while(sleeper(&db), async {
         asleep(&db, 1).await;
-        // The insert does not notify the sleeper. Only the other worker, which starts later, knows when the job is due.
+        // The insert does not notify the sleeping worker. Only the second worker, which starts later, reads when the job is due.
         let statement = "with j as (insert into queue.job (id, lane, max_attempts, payload)
              values (queue.next_id(), queue.ensure_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)
            insert into queue.scheduled (run_at, id, lane) select now() + interval '1 second', id, lane from j returning id";

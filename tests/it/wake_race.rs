@@ -94,7 +94,8 @@ async fn our_flag_does_not_miss_the_job_under_the_same_schedule() {
     }
     race.commit().await;
     assert!(!race.is_woken().await, "the producer saw no sleeper");
-    // The worker also waits for transactions in other databases of the server.
+    // The worker also waits for transactions in other databases of the server, so it may not be able to sleep immediately after the
+    // commit.
     eventually("all who may have missed it have ended", async || horizon(&mut race.connection).await.unwrap().0 >= xmax).await;
     // The worker probes once more before it sleeps.
     assert_eq!(race.claims().await, [race.job]);

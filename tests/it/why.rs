@@ -30,14 +30,14 @@ async fn ask(db: &TestDb, job: JobId) -> Why {
     Queue::new(&db.pool).job(job).why().await.unwrap()
 }
 
-/// Returns the first cause. Panics if the cause has another kind.
+/// Returns the first cause for a job. Panics if this cause is not of `kind`.
 async fn first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
     let why = ask(db, job).await;
     assert_eq!(why.first().kind, kind, "{why:#?}");
     why.first().clone()
 }
 
-/// Waits until the first cause is of this kind.
+/// Waits until the first cause for a job is of `kind`, and returns this cause.
 async fn until_first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
     let mut found = None;
     eventually(&format!("the first cause is {kind:?}"), async || {
@@ -103,7 +103,7 @@ fn shell(db: &TestDb, command: &str) -> Output {
 }
 
 fn cli(db: &TestDb, arguments: &[&str]) -> Output {
-    // The output would report environment variables of the test suite as unknown settings.
+    // Removes a variable of the test suite, which the command would report as an unknown setting.
     Command::new(CLI).args(arguments).env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", &db.url).output().unwrap()
 }
 

@@ -11,7 +11,7 @@ use tests::{
 };
 use uuid::Uuid;
 
-/// Names of the writes, besides verdicts, that a lease holder can send for any job.
+/// Names of further writes that a lease holder can send for any job. `HOLDER_WRITES` and the verdicts are not included.
 const WRITES: [&str; 6] = ["whole lease", "fresh step", "report", "log", "set aside", "expire"];
 
 /// Returns the names of all writes of a lease holder.
@@ -48,7 +48,7 @@ async fn is_refused(on: &mut PgConnection, verdict: JobVerdict, what: &'static s
     assert_eq!((contents(on).await.unwrap(), logs(on).await), before, "{what} {why}");
 }
 
-/// Change of a job after its first holder lost the lease.
+/// State of a job after its first holder has lost the lease.
 #[derive(Clone, Copy, Debug)]
 enum JobChange {
     /// The job is ready again.

@@ -19,8 +19,8 @@ pub struct Batched {
     pub part: Part,
 }
 
-/// Action of the handler for one job of its batch. `Complete` to `Snooze` set a result for the job. `Error` and the later variants end the
-/// whole batch.
+/// Action of the handler for one job of its batch. The variants from `Complete` to `Snooze` set a result for the job. The variants from
+/// `Error` to `UntilCancelled` end the whole batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Part {
     /// Sets no result for the job.
@@ -31,7 +31,7 @@ pub enum Part {
     Dead,
     /// Fails the job.
     Fail,
-    /// Snoozes the job for this number of ms, in the first two calls.
+    /// Snoozes the job for this number of ms at its first two recorded attempts.
     Snooze(u64),
     /// Returns an error from the handler.
     Error,

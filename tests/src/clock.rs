@@ -1,6 +1,6 @@
-//! Shifts the wall clock of a test's child processes by an offset that can change while the processes run. A library that is loaded before
-//! the C library replaces the clock functions. The library is compiled from `clock.c` with the compiler that also links Rust programs. The
-//! monotonic clock is not affected.
+//! Shifts the wall clock of a test's child processes by an offset that can change while the processes run. A preloaded
+//! shared library overrides the clock functions of the C library. It is compiled from `clock.c` with the compiler that links Rust
+//! programs. The monotonic clock is not affected.
 
 use std::{
     env, fs,

@@ -1,5 +1,5 @@
-//! Optional Citus cluster for tests. `QUEUE_TEST_CITUS` is the superuser's URL of the coordinator. The other nodes are read from that
-//! database.
+//! Optional Citus cluster for tests. `QUEUE_TEST_CITUS` is the URL at which a superuser connects to the coordinator. The other nodes are
+//! read from that database.
 
 use std::str::FromStr as _;
 
@@ -81,7 +81,8 @@ async fn ensure_template(nodes: &[String]) {
         for node in nodes.iter().rev() {
             let mut admin = connect(node).await;
             run(&mut admin, "alter database queue_template_new allow_connections false").await;
-            // Citus background sessions reconnect repeatedly, so they must be terminated before the copy.
+            // Only a database without sessions can be renamed and copied. Background sessions of Citus reconnect, so connections are
+            // forbidden before the sessions are terminated.
             let end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = 'queue_template_new'";
             sqlx::raw_sql(AssertSqlSafe(end)).execute(&mut admin).await.unwrap_or_else(|error| panic!("{end}: {error}"));
             run(&mut admin, &format!("alter database queue_template_new rename to {name}")).await;

@@ -84,7 +84,7 @@ impl Proxy {
         self.state.done.load(SeqCst)
     }
 
-    /// Controls new connections after the next cut. The proxy rejects them if `away` is true, and accepts them otherwise.
+    /// Controls new connections. The proxy rejects them if `away` is true, and accepts them otherwise.
     pub fn refuse_new(&self, away: bool) {
         self.state.away.store(away, SeqCst);
     }

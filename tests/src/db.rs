@@ -33,7 +33,7 @@ pub struct TestDb {
     finished: bool,
 }
 
-/// Query for violations of the invariant, as rows of an id and a code:
+/// Query for violations of the invariant, as rows of (id, entries, jobs), where a negative `jobs` is a code:
 /// - ids in `job` without exactly one entry, and entries without a job;
 /// - jobs without a lane (jobs: -1), and ready jobs that are in a fair queue although their lane is not fair, or the reverse (-6);
 /// - waiting jobs that have not begun and have an expiry time without an expiry entry (-2);
@@ -99,7 +99,7 @@ impl TestDb {
         let name = format!("t_{}", uuid::Uuid::new_v4().simple());
         let mut connection = connect(&admin).await;
         let template = ensure_template(&mut connection, &admin).await;
-        // Copying files costs half as much as also writing each page to the WAL. The same applies to dropping the database.
+        // The default strategy also writes each page to the WAL. With `file_copy`, creating and dropping a database cost half as much.
         run(&mut connection, &format!("create database {name} template {template} strategy file_copy")).await;
         Self::at(with_database(&admin, &name), name, Vec::new())
     }
@@ -236,10 +236,10 @@ impl TestDb {
         self.expire_worker(&worker).await;
     }
 
-    /// Checks the invariant that every job has exactly one entry.
+    /// Checks that the query [`INVARIANT`] finds no violations, such as a job without exactly one entry.
     ///
     /// # Panics
-    /// Panics if a job has no entry or several.
+    /// Panics if the invariant is broken.
     pub async fn check_invariant(&self) {
         let mut connection = self.pool.acquire().await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
         let broken = broken(&mut connection).await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
@@ -320,7 +320,7 @@ fn template() -> String {
     format!("queue_template_{:x}", hash.finish())
 }
 
-/// Creates the template database in the first test, while other tests wait for the lock. Returns the name of the template.
+/// Creates the template database if it does not exist. Other tests wait for an advisory lock meanwhile. Returns the name of the template.
 async fn ensure_template(admin: &mut PgConnection, url: &str) -> String {
     const EXISTS: &str = "select exists (select from pg_database where datname = $1)";
     let name = template();

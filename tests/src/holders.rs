@@ -1,4 +1,5 @@
-//! Runs the writes of a durable job's holder, except verdicts. The product's own statements run one at a time on the caller's connection.
+//! Runs the writes of a worker that holds the lease of a durable job, except verdicts. The product's own statements run one at a time on
+//! the caller's connection.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
@@ -10,7 +11,7 @@ use crate::{
     signals,
 };
 
-/// Names of all writes of a holder. `receive` requires a signal named `go`.
+/// Names of all writes that [`write`] runs. The write `receive` requires a signal named `go`.
 pub const HOLDER_WRITES: [&str; 8] = ["step", "step alone", "park", "receive", "spawn", "chunk", "close", "restart"];
 
 /// Names of the writes that end the attempt.

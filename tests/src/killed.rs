@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::{TestDb, WorkerProcess, eventually};
 
-/// Starts three workers one after the other and kills each. The first two are killed at a random moment after the count of `progress` has
-/// grown by more than `by`. The third is killed once the count of `finished` is `expected`. If the third kill were random too, a job hit
-/// by all three kills would become a dead letter.
+/// Starts three workers one after the other and kills each. The first two are killed at a random moment after the result of the query
+/// `progress` has grown by more than `by`. The third is killed once the query `finished` returns `expected`. If the third kill were
+/// random too, a job hit by all three kills would become a dead letter.
 ///
 /// # Panics
 /// Panics if the workers make no progress.

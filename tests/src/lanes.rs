@@ -11,12 +11,12 @@ pub async fn leave_lanes(connection: &mut PgConnection, seconds: f64, most: i64)
     leave.fetch_one(connection).await
 }
 
-/// Returns the transactions that marked lanes as leaving, once no snapshot can see the lanes' earlier state.
+/// Returns the transactions that marked lanes as leaving and whose marks are visible to every snapshot.
 pub async fn unseen_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/unseen_lanes.sql"))).fetch_all(connection).await
 }
 
-/// Advances each leaving lane by one step. Returns the number of rows.
+/// Advances up to `most` leaving lanes by one step towards their deletion. Returns the number of advanced lane rows.
 pub async fn pass_lanes(connection: &mut PgConnection, unseen: &[String], most: i64) -> sqlx::Result<i64> {
     let pass = sqlx::query(sql(include_str!("../../queue-worker/sql/pass_lanes.sql"))).bind(unseen).bind(most);
     Ok(i64::try_from(pass.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
@@ -37,15 +37,15 @@ pub async fn due_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -
     due.fetch_all(connection).await
 }
 
-/// Returns the lanes of the next `most` jobs after the id `after`, up to the id `to`. Also returns the id of the last of these jobs, or
-/// `None` if no jobs remain.
+/// Returns the lanes of the next `most` jobs after the id `after`, up to the id `to`. Also returns the id of the last of the jobs, or
+/// `None` if there were fewer than `most`.
 pub async fn walk_jobs(connection: &mut PgConnection, after: i64, to: i64, most: i64) -> sqlx::Result<(Option<i64>, Vec<i64>)> {
     let walk = sqlx::query_as(sql(include_str!("../../queue-worker/sql/walk_jobs.sql"))).bind(after).bind(to).bind(most);
     walk.fetch_one(connection).await
 }
 
-/// Deletes the rows of `due` whose scan is complete and found no job. `used` contains the lanes with jobs, and `to` is the last job id
-/// scanned. Returns the number of rows.
+/// Deletes the lane rows in `due` whose scan is complete and has found no job. `used` contains the lanes with jobs, and `to` is the last
+/// job id scanned. Returns the number of rows.
 pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: &[i64], to: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/forget_lanes.sql")))
         .bind(due.iter().map(|due| due.0).collect::<Vec<_>>())
@@ -56,14 +56,15 @@ pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: 
         .await
 }
 
-/// Checks all jobs for lanes that may be deleted, and deletes the lanes without jobs. Returns the number of deleted lanes.
+/// Scans all jobs, and deletes the leaving lanes without jobs. Returns the number of deleted lanes.
 pub async fn walk_lanes(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let due = due_lanes(connection, -1.0, 1000).await?;
     let (_, used) = walk_jobs(connection, 0, i64::MAX, 100_000).await?;
     forget_lanes(connection, &due, &used, i64::MAX).await
 }
 
-/// Claims from the lanes. The jobs are transactional, except the jobs of the last `plain` lanes. Returns the leases with their jobs.
+/// Claims jobs from the lanes. Jobs of the last `plain` lanes share a lease. The other jobs are claimed as transactional jobs, each under
+/// its own lease. Returns the leases.
 pub async fn claim_each(connection: &mut PgConnection, worker: Uuid, lanes: &[i64], most: i32, plain: usize) -> sqlx::Result<Vec<Lease>> {
     let (token, each) = (Uuid::new_v4(), &lanes[..lanes.len() - plain]);
     let claim = sqlx::query_as(sql(include_str!("../../queue-worker/sql/claim.sql")))

@@ -39,7 +39,7 @@ pub async fn slow_down(connection: &mut PgConnection, name: &str, ms: f64) -> sq
     Ok(i64::try_from(slow.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Loads the jobs of a lease of durable jobs. Returns the number of jobs.
+/// Loads the jobs of a lease and makes the lease durable. Returns the number of jobs.
 pub async fn confirm(connection: &mut PgConnection, lease: &Lease) -> sqlx::Result<usize> {
     let jobs = &lease.jobs;
     let confirm = sqlx::query(sql(include_str!("../../queue-worker/sql/confirm.sql")))

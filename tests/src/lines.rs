@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::protocol::{ClaimedJob, Lease, sql};
 
-/// Result of a claim from fair queues: the lease, and the fair queue of each claimed job. Both lists are in the order of service.
+/// Result of a claim from fair queues: the lease, and the fair queue of each claimed job. Both lists are in the order of the claim.
 #[derive(Clone, Debug)]
 pub struct Served {
     /// Lease with the claimed jobs.
@@ -15,7 +15,7 @@ pub struct Served {
     pub lines: Vec<i64>,
 }
 
-/// Returns all lanes that are not fair.
+/// Returns all lanes that are neither fair lanes nor quarantine lanes.
 ///
 /// # Errors
 /// Returns a database error if a statement fails.

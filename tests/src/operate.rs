@@ -7,12 +7,12 @@ use uuid::Uuid;
 
 use crate::protocol::sql;
 
-/// Enqueues a job that is due now, or in an hour.
+/// Enqueues a job that is due now, or in an hour if `later` is true.
 pub async fn enqueue(connection: &mut PgConnection, queue: &str, priority: i16, later: bool) -> sqlx::Result<JobId> {
     enqueue_by(sql(include_str!("../../queue-core/sql/enqueue.sql")), connection, queue, priority, later).await
 }
 
-/// Enqueues a job whose commit does not wait for the disk.
+/// Enqueues a job with relaxed durability. The commit does not wait until the WAL is on disk.
 pub async fn enqueue_relaxed(connection: &mut PgConnection, queue: &str, priority: i16) -> sqlx::Result<JobId> {
     enqueue_by(sql(include_str!("../../queue-core/sql/enqueue_relaxed.sql")), connection, queue, priority, false).await
 }
@@ -71,7 +71,7 @@ pub async fn ensure_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) 
         .await
 }
 
-/// Enqueues jobs in the given lanes, each due now or in an hour.
+/// Enqueues one job for each lane in `jobs`. A job is due in an hour if its flag is true, and now otherwise.
 pub async fn insert_all(connection: &mut PgConnection, jobs: &[(i64, bool)]) -> sqlx::Result<Vec<JobId>> {
     let later = chrono::Utc::now() + chrono::Duration::hours(1);
     let payload: serde_json::Value = serde_json::from_str(PAYLOAD).unwrap_or_default();
@@ -90,13 +90,13 @@ pub async fn give_back(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Shortens lease deadlines that are too far in the future to the lease duration. Returns the number of workers.
+/// Limits the lease deadlines of workers to one lease duration from now. Returns the number of workers whose deadline was shortened.
 pub async fn limit_beats(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let done = sqlx::query(sql(include_str!("../../queue-worker/sql/limit_heartbeats.sql"))).execute(connection).await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Promotes up to `most` jobs. Returns the number of jobs.
+/// Promotes up to `most` due jobs per state. Returns the number of promoted jobs.
 pub async fn promote(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     let promote = sqlx::query_as(sql(include_str!("../../queue-worker/sql/promote.sql"))).bind(most);
     let queues: Vec<(String, i64)> = promote.fetch_all(connection).await?;
@@ -143,7 +143,7 @@ pub async fn retire(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result
     sqlx::query(sql(include_str!("../../queue-worker/sql/retire.sql"))).bind(worker).execute(connection).await.map(drop)
 }
 
-/// Writes the idle row of a worker that waits for any queue.
+/// Writes the idle row of a worker that waits for jobs in any queue.
 pub async fn sleep(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-worker/sql/sleep.sql"))).bind(worker).bind(vec!["*"]).execute(connection).await.map(drop)
 }
@@ -153,7 +153,7 @@ pub async fn wake_up(connection: &mut PgConnection, worker: Uuid) -> sqlx::Resul
     sqlx::query(sql(include_str!("../../queue-worker/sql/wake_up.sql"))).bind(worker).execute(connection).await.map(drop)
 }
 
-/// Deletes history outside of the day partitions, as if its retention had ended. Returns the number of jobs.
+/// Deletes history in the default partitions, as if its retention had ended. Returns the number of jobs.
 pub async fn prune_done(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_done.sql"))).bind(AHEAD).bind(5000_i64);
     prune.fetch_one(connection).await
@@ -162,7 +162,7 @@ pub async fn prune_done(connection: &mut PgConnection) -> sqlx::Result<i64> {
 /// Retention of minus thirty days, in seconds. With this value, even the history of future days is due for deletion.
 const AHEAD: f64 = -30.0 * 86_400.0;
 
-/// Deletes the rows of workers that no longer exist.
+/// Deletes the rows of workers that hold no lease and whose heartbeat expired more than an hour ago.
 pub async fn prune_workers(connection: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-worker/sql/prune_workers.sql")))
         .bind([] as [uuid::Uuid; 0])
@@ -210,13 +210,13 @@ pub async fn keep_types(connection: &mut PgConnection, seconds: f64) -> sqlx::Re
     Ok(i64::try_from(statement.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Deletes uniqueness keys that no job holds. Returns the number of keys.
+/// Checks up to 1000 uniqueness keys and deletes those that no job holds. Returns the number of deleted keys.
 pub async fn forget_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let forget = sqlx::query_scalar::<_, i32>(sql(include_str!("../../queue-worker/sql/forget_keys.sql"))).bind(1000);
     forget.fetch_one(connection).await.map(i64::from)
 }
 
-/// Frees ordering keys whose head job no longer exists. Returns the number of keys.
+/// Frees ordering keys whose head job no longer exists. Returns the number of freed keys.
 pub async fn free_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let free =
         sqlx::query(sql(include_str!("../../queue-worker/sql/free_keys.sql"))).bind(i64::MIN).bind(1000).fetch_all(connection).await?;
@@ -231,7 +231,7 @@ pub async fn publish_types(connection: &mut PgConnection, queue: &str) -> sqlx::
     Ok(i64::try_from(published.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Registers a process that is waiting for jobs.
+/// Registers a process that waits for jobs to finish.
 pub async fn announce_waiter(connection: &mut PgConnection, waiter: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-core/sql/announce_waiter.sql"))).bind(waiter).execute(connection).await.map(drop)
 }
@@ -241,20 +241,21 @@ pub async fn leave_waiter(connection: &mut PgConnection, waiter: Uuid) -> sqlx::
     sqlx::query(sql(include_str!("../../queue-core/sql/leave_waiter.sql"))).bind(waiter).execute(connection).await.map(drop)
 }
 
-/// Deletes waiting processes that ended without deregistering. Returns the number of processes.
+/// Deletes the rows of waiting processes that ended without deregistering. Returns the number of rows.
 pub async fn prune_waiters(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let pruned = sqlx::query(sql(include_str!("../../queue-worker/sql/prune_waiters.sql"))).execute(connection).await?;
     Ok(i64::try_from(pruned.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Writes logs of an attempt with a unique number. Returns the number of logs written, which is zero if the lease does not list the job.
+/// Writes a log of the job under a random attempt number, so that repeated calls rarely write the same row. Returns the number of logs
+/// written, which is zero if the lease does not contain the job.
 pub async fn write_logs(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     let attempt = i32::from(i16::from_ne_bytes([token.as_bytes()[0], fastrand::u8(..)]));
     let write = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/write_logs.sql"))).bind([token]).bind([job]).bind([attempt]);
     write.bind([0_i64]).bind(["logged"]).fetch_one(connection).await
 }
 
-/// Deletes logs of deleted jobs. Returns 1 if the statement scanned logs, otherwise 0.
+/// Deletes the logs of deleted jobs. Returns 1 if there were any logs to scan, otherwise 0.
 pub async fn prune_logs(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_logs.sql"))).bind(0_i64).bind(1000);
     Ok(i64::from(prune.fetch_one(connection).await?.is_some()))
@@ -283,19 +284,20 @@ pub async fn journal_one(connection: &mut PgConnection, token: Uuid, job: JobId)
     Ok(write.fetch_all(connection).await?.len() as i64)
 }
 
-/// Deletes steps of deleted jobs. Returns 1 if the statement scanned steps, otherwise 0.
+/// Deletes the steps of deleted jobs. Returns 1 if there were any steps to scan, otherwise 0.
 pub async fn prune_steps(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_steps.sql"))).bind(0_i64).bind(1000);
     Ok(i64::from(prune.fetch_one(connection).await?.is_some()))
 }
 
-/// Deletes history like [`prune_done`], with the statement for job types with their own retention.
+/// Deletes history like [`prune_done`], with the statement that also applies the separate retentions of job types.
 pub async fn prune_kept(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_kept.sql"))).bind(AHEAD).bind(5000_i64);
     prune.fetch_one(connection).await
 }
 
-/// Deletes history of the job type `do` whose retention has ended. Returns 1 if the statement scanned history, otherwise 0.
+/// Deletes finished jobs of the type `do` whose retention has ended, if the type's retention is shorter than one day. Returns 1 if the
+/// statement scanned history. Returns 0 if the type has no such retention or if another transaction is scanning.
 pub async fn prune_early(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, bool>(sql(include_str!("../../queue-worker/sql/prune_early.sql")));
     let found = prune.bind("do").bind(5000_i64).bind(86_400.0).fetch_optional(connection).await?;
@@ -307,7 +309,8 @@ pub async fn prune_dead(connection: &mut PgConnection) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_dead.sql"))).bind(AHEAD).bind(5000_i64).fetch_one(connection).await
 }
 
-/// Deletes finished jobs in retained partitions, scanning `most` rows of history at a time. Returns the number of scans.
+/// Deletes jobs whose retention has ended from retained partitions that are older than `days` days. Scans `most` rows of history at a
+/// time. Returns the number of scans.
 pub async fn prune_days(connection: &mut PgConnection, days: f64, most: i64) -> sqlx::Result<i64> {
     let mut from = Some(i64::MIN);
     let mut calls = 0;

@@ -1,4 +1,4 @@
-//! Job type with an ordering key, whose handlers record their start and end. Includes a check of the records.
+//! Job type with an ordering key. The handlers record the start and the end of each attempt, and [`violations`] checks the records.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -27,7 +27,7 @@ pub struct Ordered {
 pub const RUNS: &str = "create table run (seq bigserial primary key, key int not null, job bigint not null, what text not null)";
 
 impl Ordered {
-    /// Returns the key policy of a key. For every third key, dead jobs are skipped.
+    /// Returns the key policy of a key: `Skip` for every third key, and `Block` for all others.
     pub fn policy(key: u32) -> KeyPolicy {
         if key.is_multiple_of(3) { KeyPolicy::Skip } else { KeyPolicy::Block }
     }
@@ -74,7 +74,7 @@ pub async fn violations(pool: &PgPool, committed: &BTreeMap<u32, Vec<JobId>>) ->
     Ok((wrong, runs.len()))
 }
 
-/// Checks that all jobs of a key ran to their end, one after the other and without overlap.
+/// Checks that all jobs of a key ran to their end in commit order and without overlap. Returns a description of each violation.
 fn check(key: u32, jobs: &[JobId], lines: &[(JobId, &str)]) -> Vec<String> {
     let skips = Ordered::policy(key) == KeyPolicy::Skip;
     let ends = |what: &str| what == "done" || (what == "dead" && skips);

@@ -1,5 +1,5 @@
-//! Job type that begins its own transaction. The payload selects how the handler uses the transaction. The effect is a row that the handler
-//! writes in the transaction.
+//! Job type whose handler begins its own transaction and writes a row in the transaction. The payload selects what the handler does with
+//! the transaction.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl Handler for Own {
 }
 
 impl Own {
-    /// Runs the part of the script before the transaction ends, which may fail or wait.
+    /// Runs the part of the script that precedes the end of the transaction. This part may fail or wait.
     async fn goes_wrong(&self, cx: &Context, tx: &mut JobTransaction) -> JobResult {
         match self.how.as_str() {
             "error" => return Err("as told".into()),

@@ -1,4 +1,4 @@
-//! Worker binary with a job type and a middleware. If the binary draws on a terminal, one of its threads panics after a while. A test
+//! Worker binary with several job types and a middleware. With the command `top`, one of its threads panics after four seconds. A test
 //! then checks that the terminal is restored.
 
 use std::{process::ExitCode, thread, time::Duration};

@@ -17,9 +17,9 @@ use crate::{beyond_tier_one, skipped};
 /// Pooling mode of `PgBouncer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// Session pooling: a client keeps its session while it is connected.
+    /// Session pooling: a server connection is assigned to a client until the client disconnects.
     Sessions,
-    /// Transaction pooling: a client keeps its session for one transaction.
+    /// Transaction pooling: a server connection is assigned to a client for one transaction.
     Transactions,
 }
 
@@ -31,7 +31,7 @@ pub struct PgBouncer {
     input: Option<ChildStdin>,
 }
 
-/// Script that stops `PgBouncer` and removes its folder when the script's input is closed.
+/// Shell script that runs `PgBouncer`. When the script's standard input is closed, the script kills `PgBouncer` and removes its folder.
 const GUARD: &str = r#"
 "$1" "$2/pgbouncer.ini" >/dev/null 2>&1 & pid=$!
 cat >/dev/null

@@ -6,7 +6,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Treatment of startup settings by the pooler.
+/// Response of the pooler to startup settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settings {
     /// Rejects the connection, as `PgBouncer` does by default.

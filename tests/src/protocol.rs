@@ -1,4 +1,4 @@
-//! Runs the worker protocol step by step. Each statement comes from the worker's own files, so that tests can order the statements freely.
+//! Functions that run the worker protocol step by step, in the order that a test needs, with the statements of the worker's own files.
 
 use queue_core::{JobId, Store, runner::OrderingKey};
 use sqlx::{FromRow, PgConnection, Row as _, postgres::PgRow};
@@ -22,7 +22,7 @@ pub struct ClaimedJob {
     pub lane: i64,
     /// Number of the attempt that begins with the claim.
     pub attempts: i16,
-    /// Number of attempts that ended with their process.
+    /// Number of attempts that ended with a crash of the process.
     pub crashes: i16,
     /// Ordering key of the job.
     pub key: Option<OrderingKey>,
@@ -185,7 +185,7 @@ pub async fn claim_of(
     Ok(Lease { token, jobs })
 }
 
-/// Claims from lanes below their floors, in the given blocks of each partition of `ready`, with a maximum per lane and in total.
+/// Claims jobs below the floors of their lanes, in the block ranges `parts` of `ready`: at most `each` per lane and `most` in total.
 pub async fn claim_late(
     connection: &mut PgConnection,
     worker: Uuid,
@@ -243,7 +243,7 @@ async fn claim_under(connection: &mut PgConnection, text: &'static str, worker: 
 /// Lease token of a rejected write, and the job id unless a whole lease was rejected.
 pub type Refused = (Uuid, Option<JobId>);
 
-/// Expires claimed jobs that were not started in time, or releases them. Returns the rejected verdicts.
+/// Ends the claimed jobs that are cancelled or past their start deadline, and releases the others. Returns the rejected verdicts.
 pub async fn expire_held(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     let rows: Vec<(Uuid, JobId, Option<bool>)> = sqlx::query_as(sql(include_str!("../../queue-worker/sql/expire_held.sql")))
         .bind(verdicts.iter().map(|one| one.token).collect::<Vec<_>>())
@@ -300,7 +300,7 @@ pub async fn settle_forgotten(connection: &mut PgConnection, verdicts: &[JobVerd
         .await
 }
 
-/// Parks the job of a verdict. Returns whether the job has become a dead letter, or `None` if the verdict was rejected.
+/// Turns the job of a rejected verdict into a dead letter. Returns whether the job is now dead, or `None` if the call was rejected.
 pub async fn park(connection: &mut PgConnection, verdict: JobVerdict) -> sqlx::Result<Option<bool>> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/park.sql")))
         .bind(verdict.token)
@@ -324,7 +324,7 @@ pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sql
     settle_leases_of(connection, whole, &jobs, &counts).await
 }
 
-/// Settles whole leases with the lanes of their jobs. `counts` contains the number of verdicts per lease. Returns the rejected tokens.
+/// Settles whole leases. `jobs` contains job ids and lanes, and `counts` the number of verdicts per lease. Returns the rejected tokens.
 pub async fn settle_leases_of(
     connection: &mut PgConnection,
     whole: &[Uuid],
@@ -343,20 +343,20 @@ pub async fn flush(connection: &mut PgConnection, verdicts: &[JobVerdict], whole
     Ok(refused)
 }
 
-/// Returns the number of given leases and jobs that other transactions have locked.
+/// Returns the number of rows of the given leases and jobs that other transactions have locked.
 pub async fn locked_rows(connection: &mut PgConnection, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<usize> {
     let locked = sqlx::query(sql(include_str!("../../queue-worker/sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = locked.fetch_all(connection).await?;
     Ok(locked.len())
 }
 
-/// Performs the first half of a recovery: locks the leases of workers whose lease has expired.
+/// Performs the first half of a recovery: locks the leases of workers whose heartbeat has expired. Returns the tokens of the leases.
 pub async fn lock_silent(transaction: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
     let found = sqlx::query(sql(include_str!("../../queue-worker/sql/expired_leases.sql"))).bind(100_i64).fetch_all(transaction).await?;
     found.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// Performs the second half of a recovery: takes back the jobs of the leases. Returns the number of jobs by queue.
+/// Performs the second half of a recovery: recovers the jobs of the locked leases. Returns their number by queue and job type.
 pub async fn take_back(transaction: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<Vec<(String, i64)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/recover.sql"))).bind(tokens).bind(3_i16).fetch_all(transaction).await
 }

@@ -1,5 +1,5 @@
-//! TCP proxy in front of the server, one per process. The proxy forwards, delays, holds or drops traffic, and cuts connections. A test
-//! can redirect the proxy to another server, like a host name after a failover.
+//! TCP proxy between a client and the server. The proxy forwards, delays, holds or drops traffic, and cuts connections. A test can
+//! redirect the proxy to another server, as DNS redirects a host name after a failover.
 
 mod wire;
 
@@ -60,7 +60,7 @@ struct State {
 }
 
 impl Proxy {
-    /// Starts a proxy on a free loopback port, which forwards to the loopback port `server`.
+    /// Starts a proxy that listens on a free loopback port and forwards to the loopback port `server`.
     pub async fn start(server: u16) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let state = State {
@@ -85,7 +85,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Sets the treatment of all bytes from now on.
+    /// Sets how the proxy treats all bytes from now on.
     pub fn set(&self, mode: Mode) {
         self.state.mode.send_replace(mode);
     }
@@ -110,7 +110,8 @@ impl Proxy {
         connections
     }
 
-    /// Cuts one connection between its next commit and the reply. Returns whether a connection committed within `patience`.
+    /// Cuts the first connection that commits from now on, before the client receives the reply to the commit. Returns whether a
+    /// connection committed within `patience`.
     pub async fn cut_after_commit(&self, patience: Duration) -> bool {
         let before = self.state.fired.load(SeqCst);
         self.state.armed.store(1, SeqCst);
@@ -158,7 +159,7 @@ async fn pass(client: TcpStream, state: Arc<State>) {
     }
 }
 
-/// Forwards bytes from the client. The client's first message contains the application name.
+/// Forwards bytes from the client. Sends the application name, which the client's first message contains, to `sender`.
 async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, sender: watch::Sender<String>) {
     let mut buffer = vec![0; 64 * 1024];
     let mut first = true;
@@ -189,7 +190,7 @@ async fn reply(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, n
     }
 }
 
-/// Waits while the mode holds bytes. Returns whether the bytes at hand must be forwarded.
+/// Waits as the mode requires. Returns whether the received bytes must be forwarded.
 async fn hinder(state: &State) -> bool {
     let mode = *state.mode.borrow();
     match mode {

@@ -1,4 +1,4 @@
-//! One job type in three releases. Each release reads the jobs that earlier releases have enqueued.
+//! Job type in three releases, and a job type with sealed payloads. Each release reads the jobs that earlier releases have enqueued.
 
 /// Job type in the first release.
 pub mod first {
@@ -58,7 +58,7 @@ pub mod third {
 
     use super::second;
 
-    /// Mail with a subject. A mail with an empty recipient cannot be decoded.
+    /// Mail with a subject. A mail of an earlier release cannot be decoded if one of its recipients is empty.
     #[job(send_only, name = "release_mail", aliases = ["release_post"], version = 3, upgrade(1 = Self::from_v1, 2 = from_v2), output = String)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -5,8 +5,9 @@ use std::{
     sync::OnceLock,
 };
 
-/// Returns a world-writable folder. The folder is in memory if there is room, and otherwise in the system's temporary folder. On a disk
-/// that discards each freed block, creating and dropping a test database costs ten times the CPU. `TMPDIR` names another folder.
+/// Returns the folder that contains the data of test servers: `TMPDIR` if set, otherwise a folder in memory if there is room, and
+/// otherwise the system's temporary folder. A folder in memory saves CPU. On a disk that discards each freed block, creating and dropping
+/// a test database costs ten times the CPU.
 pub fn scratch() -> PathBuf {
     /// Required free memory in bytes, several times the space that a run of all tests needs.
     const ROOM: u64 = 4 << 30;

@@ -1,6 +1,6 @@
-//! Private PostgreSQL server that can be killed and restarted on the same data, with fsync on and TCP on loopback. The server and its
-//! processes are removed when this process ends, even if this process is killed: a shell waits for the end of its input and cleans up. A
-//! standby can follow the server.
+//! Private PostgreSQL server that a test can kill and restart on the same data. The server listens on loopback and runs with fsync. A
+//! standby can follow the server. The server and all registered processes end with the test process, even if the test process is killed.
+//! A shell waits for the end of its input, which the test process keeps open. The shell then ends these processes and deletes the data.
 
 use std::{
     fs::{self, File},
@@ -22,7 +22,8 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoo
 
 use crate::{Clock, beyond_tier_one};
 
-/// Script that ends the processes listed in its input, and removes the cluster.
+/// Shell script that reads process ids from its input. At the end of the input, the script ends these processes and the server, and
+/// removes the cluster.
 const GUARD: &str = r#"
 pids=
 while read -r line; do
@@ -84,7 +85,7 @@ impl TestServer {
         Ok(server)
     }
 
-    /// Starts a server whose transaction ids exceed four billion, because rows store only the low half of an id.
+    /// Starts a server whose transaction ids exceed four billion. Rows store only the low 32 bits of such an id.
     pub async fn start_late() -> Result<Self> {
         let server = Self::folder(&[])?;
         server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
@@ -124,7 +125,7 @@ impl TestServer {
         Ok(standby)
     }
 
-    /// Restores a dump of the database `database` from another server on this server.
+    /// Dumps the database `database` of the server `from`, and restores the dump on this server.
     pub async fn restore(&self, from: &Self, database: &str) -> Result<()> {
         let mut admin = PgConnection::connect(&self.url("postgres")).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("create database {database}"))).execute(&mut admin).await?;
@@ -180,7 +181,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// Creates a file system of this size in the server's folder. Requires root.
+    /// Mounts an in-memory file system of `megabytes` MB in the server's folder. Returns its path. Requires root.
     pub fn small(&self, megabytes: u32) -> Result<PathBuf> {
         let small = self.0.folder.join("small");
         fs::create_dir(&small)?;
@@ -199,7 +200,7 @@ impl TestServer {
         self.0.port
     }
 
-    /// Creates a database with the store, the ledger, and the table `effect`.
+    /// Creates a database with the store and the tables `ledger` and `effect`.
     pub async fn database(&self, name: &str) -> Result<Database> {
         self.database_with(name, "").await
     }
@@ -228,7 +229,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// Stops the server as a service manager does. Connections end with 57P01.
+    /// Stops the server as a service manager does. Connections end with SQLSTATE 57P01.
     pub fn stop(&self) -> Result<()> {
         let mut server = lock(&self.0.server);
         let server = server.as_mut().context("the server is not running")?;
@@ -237,7 +238,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// Stops the server like `pg_ctl stop -m immediate`. Connections end with 57P02 or are cut.
+    /// Stops the server like `pg_ctl stop -m immediate`. Connections end with SQLSTATE 57P02 or are cut.
     pub fn quit(&self) -> Result<()> {
         let mut server = lock(&self.0.server);
         let server = server.as_mut().context("the server is not running")?;
@@ -362,7 +363,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the program folder of the newest installed server.
+/// Returns the program folder of the newest installed server, or the folder `QUEUE_PG_BIN` if that variable is set.
 fn binaries() -> Result<PathBuf> {
     if let Some(bin) = std::env::var_os("QUEUE_PG_BIN") {
         return Ok(bin.into());

@@ -19,7 +19,7 @@ pub async fn park_held(connection: &mut PgConnection, verdicts: &[JobVerdict]) -
         .await
 }
 
-/// Restarts jobs with a payload that records the restart. Returns the rejected verdicts.
+/// Restarts jobs with a new payload of the type `do`. Returns the rejected verdicts.
 pub async fn restart(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/restart.sql")))
         .bind(verdicts.iter().map(|one| one.token).collect::<Vec<_>>())
@@ -43,7 +43,7 @@ pub async fn signal(connection: &mut PgConnection, job: JobId) -> sqlx::Result<b
     Ok(send.fetch_one(connection).await? == "sent")
 }
 
-/// Receives a signal named `go` under a unique step name. Returns whether a signal was received.
+/// Receives a signal named `go` and journals it as a step with a unique name. Returns whether a signal was received.
 pub async fn receive(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<bool> {
     let receive = sqlx::query(sql(include_str!("../../queue-worker/sql/receive.sql"))).bind([token]).bind([job]);
     let receive = receive.bind([Uuid::new_v4().to_string()]).bind([1_i16]).bind(["go"]).bind([None::<String>]);

@@ -1,4 +1,4 @@
-//! Runs SQL statements of tests on a pool or on a connection. A failed statement panics with its text.
+//! Runs SQL statements of tests on a pool or on a connection. The functions panic with the statement's text if a statement fails.
 
 use queue_core::JobId;
 use sqlx::{
@@ -163,7 +163,8 @@ impl TestDb {
         self.count(&format!("select {}", counts.join(" + "))).await
     }
 
-    /// Moves a ready job into a lease of a missing worker, with two earlier crashes. The next recovery charges the third crash.
+    /// Moves a ready job into a lease of a worker that does not exist, and sets its crash count to two. The next recovery counts a third
+    /// crash.
     ///
     /// # Panics
     /// Panics if the job is not ready.

@@ -1,5 +1,5 @@
-//! Durable job types. `Stages` has many steps, each with one effect inside and one effect outside of the step's transaction. `Laps`
-//! restarts repeatedly.
+//! Durable job types. Each stage of `Stages` writes one effect inside and one effect outside of a step's transaction. `Laps` restarts
+//! repeatedly.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use queue_core::{Handler, JobResult, durable::Durable, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-/// Durable job with `stages` stages. Each stage writes two rows to the table `effect`. The first row is committed with the journal entry.
-/// The second row is written outside of that transaction, and its `attempt` is higher by 1000.
+/// Durable job with `stages` stages. Each stage has two steps, each of which writes a row to the table `effect`. The first row is
+/// committed with the journal entry of its step. The second row is committed before its journal entry, and its `attempt` is higher by
+/// 1000.
 #[job(send_only, durable, max_attempts = 3, backoff = fixed("1ms"), output = i32)]
 #[derive(Serialize, Deserialize)]
 pub struct Stages {

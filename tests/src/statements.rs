@@ -1,4 +1,4 @@
-//! Counts the statements sent to a database by their text. A proxy in front of the database parses the client messages.
+//! Counts the statements that clients send to a database, by first line. A proxy in front of the database parses the client messages.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -65,7 +65,7 @@ async fn accept(listener: UnixListener, behind: PathBuf, counts: Arc<Mutex<Count
     }
 }
 
-/// Forwards messages in both directions until one side closes.
+/// Forwards messages in both directions until one side closes, and counts the statements in the client's messages.
 async fn carry(client: UnixStream, behind: PathBuf, counts: Arc<Mutex<Counts>>) -> std::io::Result<()> {
     let server = UnixStream::connect(&behind).await?;
     let ((mut client_in, mut client_out), (mut server_in, mut server_out)) = (client.into_split(), server.into_split());

@@ -26,7 +26,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Writes statistics with the given source and number, dated `ago_s` seconds ago. Returns the number of rows written.
+/// Writes the statistics of the process `source` as its batch `number`, dated `ago_s` seconds ago. Returns the number of rows written.
 ///
 /// # Errors
 /// Returns a database error if a statement fails.
@@ -45,7 +45,7 @@ pub async fn write(on: &mut PgConnection, (source, number): (Uuid, i64), ago_s: 
     statement.bind(texts(|one| one.histogram.to_owned())).bind(texts(|one| one.histogram.to_owned())).fetch_one(on).await
 }
 
-/// Rolls up at most `most` rows. Returns the number of rows, and the number of queues and types that could not be rolled up.
+/// Rolls up at most `most` rows. Returns the number of rows, and the number of pairs of queue and job type that could not be rolled up.
 ///
 /// # Errors
 /// Returns a database error if the statement fails.
@@ -53,7 +53,7 @@ pub async fn roll_up(on: &mut PgConnection, most: i32) -> sqlx::Result<(i64, i32
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/roll_up.sql"))).bind(most).fetch_one(on).await
 }
 
-/// Deletes up to `most` old totals of each resolution. Returns the highest number of deleted totals of one resolution.
+/// Deletes up to `most` old totals of each resolution. Returns the largest number of totals deleted for any one resolution.
 ///
 /// # Errors
 /// Returns a database error if the statement fails.

@@ -4,10 +4,10 @@ use std::{env, path::Path};
 
 /// Checks that a test that starts a server, a browser or a compiler is not part of `cargo test`.
 ///
-/// `what` completes the sentence "this test ..". Programs other than the suite are not checked.
+/// `what` is a verb phrase that completes the panic message after "this test". Programs other than the suite are not checked.
 ///
 /// # Panics
-/// Panics if the test is not marked `#[ignore]`, so that it runs although ignored tests were not requested.
+/// Panics if the test runs although ignored tests were not requested, which means that the test is not marked `#[ignore]`.
 pub fn beyond_tier_one(what: &str) {
     let is_suite = env::current_exe().is_ok_and(|exe| is_suite(&exe));
     let includes_ignored = env::args().any(|argument| argument == "--ignored" || argument == "--include-ignored");

@@ -1,5 +1,5 @@
-//! Runs the schedule and pause statements of operators and workers one at a time. All statements concern the schedule `due` and the queue
-//! `default`.
+//! Runs statements for schedules and pauses one at a time, as operators and workers run them. Unless documented otherwise, a statement
+//! concerns the schedule `due` or the queue `default`.
 
 use chrono::{DateTime, Duration, Utc};
 use sqlx::{PgConnection, Row as _, error::DatabaseError};
@@ -9,13 +9,13 @@ use crate::protocol::sql;
 
 const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
 
-/// Creates the schedule, or changes its grace in seconds.
+/// Creates the schedule with a grace of `grace` seconds, or changes the grace of the existing schedule.
 pub async fn put(connection: &mut PgConnection, grace: u32) -> sqlx::Result<()> {
     let put = sqlx::query(sql(include_str!("../../queue-core/sql/put_schedule.sql"))).bind("due").bind("do").bind(PAYLOAD);
     put.bind(format!(r#"{{"every": 1, "overlap": "allow", "grace": {grace}}}"#)).execute(connection).await.map(drop)
 }
 
-/// Fires the schedule's current tick. The next tick is due in an hour. Returns the number of jobs created.
+/// Fires the schedule's current tick, and plans the following tick for one hour later. Returns the number of jobs created.
 pub async fn fire(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let seen = "select definition, next_at from queue.schedule where name = 'due' and next_at is not null";
     let Some((definition, tick)) = sqlx::query_as::<_, (i64, DateTime<Utc>)>(seen).fetch_optional(&mut *connection).await? else {
@@ -50,7 +50,7 @@ pub async fn resume_schedule(connection: &mut PgConnection) -> sqlx::Result<bool
     if_possible(connection, sql(include_str!("../../queue-core/sql/resume_schedule.sql"))).await
 }
 
-/// Skips the schedule's next tick. Returns whether that tick is planned.
+/// Skips the schedule's next tick. Returns false if the schedule does not exist or has no next tick.
 pub async fn skip_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/skip_schedule.sql"))).await
 }
@@ -83,12 +83,12 @@ pub async fn declare(connection: &mut PgConnection, worker: Uuid, grace: u32) ->
     declare.fetch_all(connection).await.map(|held_up| held_up.len())
 }
 
-/// Applies the schedules that workers have declared. Returns each schedule with its outcome.
+/// Applies the schedules that workers have declared. Returns each changed schedule with the change.
 pub async fn elect(connection: &mut PgConnection) -> sqlx::Result<Vec<(String, String)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/elect.sql"))).fetch_all(connection).await
 }
 
-/// Deletes ticks that fired more than a week ago. Returns the number of ticks.
+/// Deletes ticks that fired more than a week ago and whose jobs have finished. Returns the number of deleted ticks.
 pub async fn prune_fires(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_fires.sql")));
     prune.bind(7.0 * 86_400.0).bind(100_i64).fetch_one(connection).await
@@ -113,7 +113,7 @@ pub async fn acknowledge(connection: &mut PgConnection, worker: Uuid) -> sqlx::R
     Ok(vouch.execute(connection).await?.rows_affected() > 0)
 }
 
-/// Returns the workers that the pause of the queue is waiting for.
+/// Returns the workers that have not acknowledged the pause of the queue yet.
 pub async fn awaited(connection: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
     let awaits = sqlx::query(sql(include_str!("../../queue-core/sql/pause_awaits.sql"))).bind("default").bind("*");
     Ok(awaits.fetch_all(connection).await?.iter().filter_map(|row| row.get("worker")).collect())

@@ -33,7 +33,7 @@ pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() 
     }
 }
 
-/// Maximum counted duration of a check and of the sleep after the check. An idle machine needs about this time.
+/// Maximum duration that counts for a check and the sleep after the check. On an idle machine, both together take about this long.
 const CHECK: Duration = Duration::from_millis(40);
 
 impl TestDb {
@@ -48,7 +48,7 @@ impl TestDb {
         let mut rates = Vec::new();
         while rates.len() < 20 {
             let (before, began) = (sqlx::query_scalar::<_, i64>(ENDED).fetch_one(&mut on).await.unwrap_or_default(), Instant::now());
-            // Sessions publish their statistics once a second.
+            // Sessions publish their statistics once a second, so the interval must be longer than that.
             tokio::time::sleep(Duration::from_secs(4)).await;
             let after: i64 = sqlx::query_scalar(ENDED).fetch_one(&mut on).await.unwrap_or_default();
             let rate = (after - before) as f64 / began.elapsed().as_secs_f64();

@@ -64,7 +64,7 @@ impl WorkerProcess {
         self.child.id()
     }
 
-    /// Sends a signal to the process by name (`KILL`, `STOP`, `CONT`, `TERM`).
+    /// Sends a signal to the process by name, such as `KILL`, `STOP`, `CONT` or `TERM`.
     ///
     /// # Panics
     /// Panics if the signal cannot be sent.

@@ -1,4 +1,4 @@
-//! Program in the README, which runs until Ctrl-C.
+//! Example program of the README. Enqueues a job and runs a worker until Ctrl-C.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker, shutdown_signal};

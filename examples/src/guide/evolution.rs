@@ -26,7 +26,8 @@ impl Handler for SendEmail {
     }
 }
 
-/// Contains the block on compatibility tests. The file does not exist, so a function contains the test, which therefore never runs.
+/// Contains the block on compatibility tests. The file that the test reads does not exist, so the test is nested in a function, where it
+/// never runs.
 fn compatibility() {
     #[test]
     fn jobs_of_earlier_releases_are_read() {

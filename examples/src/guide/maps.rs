@@ -9,7 +9,7 @@ struct Album {
     user: i64,
 }
 
-/// Job that returns the size of the smaller image.
+/// Job that creates the thumbnail of an image and returns the thumbnail's size.
 #[job(name = "guide_thumbnail", output = u32, send_only)]
 #[derive(Serialize, Deserialize)]
 struct Thumbnail {

@@ -1,5 +1,5 @@
 //! Verbatim code blocks of `docs`, one module for each page, so that every block is compiled. `tests/it/house/blocks.rs` compares the
-//! blocks with the pages. `#[rustfmt::skip]` keeps a block's layout. Blocks of example programs are not repeated.
+//! blocks with the pages. `#[rustfmt::skip]` keeps a block's layout. Blocks that are part of an example program are not copied here.
 
 #![allow(
     dead_code,

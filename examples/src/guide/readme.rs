@@ -1,4 +1,4 @@
-//! The blocks of the README files of the project and of `queue-core`.
+//! Code blocks of the project's README and of the README of `queue-core`.
 
 use queue_core::{Context, Job as _, JobResult, handler, job};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ mod shop {
     }
 }
 
-/// An item of a function, because the block ends with a statement.
+/// Function that contains a whole block of the README. The block ends with a statement, which cannot stand outside a function.
 async fn enqueue(mut tx: sqlx::Transaction<'_, sqlx::Postgres>) -> Result<(), queue_core::Error> {
     #[job(send_only, max_attempts = 5, timeout = "30s")]
     #[derive(Serialize, Deserialize)]

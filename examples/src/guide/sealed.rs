@@ -17,7 +17,7 @@ impl Handler for Charge {
 }
 
 async fn start(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
-    // At the start of each program that enqueues or runs such jobs.
+    // Register the keys at the start of each program that enqueues or runs jobs with sealed payloads.
     use_keyring("customers", Keyring::new("2026-05", Secret::parse(&std::env::var("CUSTOMERS_KEY")?)?))?;
     Charge { card: "4111 1111".into() }.enqueue(&pool).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The block of `docs/TESTING.md` with the embedded server.
+//! Code block of `docs/TESTING.md` that uses the embedded server.
 
 use std::{
     str::FromStr as _,

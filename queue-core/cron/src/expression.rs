@@ -55,7 +55,7 @@ impl Expression {
                 return Err(format!("it has {} fields; write five fields, or six with seconds first, as in `30 4 * * MON-FRI`", all.len()));
             }
         };
-        // As in Debian's cron, any field that begins with `*` (such as `*/2`) counts as `*`.
+        // As in Debian's cron, a day field that begins with `*` (such as `*/2`) counts as `*`. A date must then match both day fields.
         let any_day = [day, weekday].iter().any(|field| field.starts_with(['*', '?']));
         let (both, weekday) = weekday.strip_prefix('+').map_or((false, weekday), |weekday| (true, weekday));
         Ok(Self {

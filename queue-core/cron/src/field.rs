@@ -10,7 +10,7 @@ pub(super) struct Field {
     highest: u32,
     /// Names of the values. The first name stands for the value `first`.
     names: &'static [&'static str],
-    /// Unit of the interval that error messages propose instead of a step that exceeds the range; `None` for no proposal.
+    /// Unit of the interval that an error message proposes if a step exceeds the field's range; `None` for no proposal.
     unit: Option<char>,
 }
 
@@ -64,7 +64,7 @@ impl Field {
         Ok((first..=last).step_by(step).fold(0, |bits, value| bits | 1 << value))
     }
 
-    /// Parses the step of a range with `most` values.
+    /// Parses the step of the range `span`, which has `most` values.
     fn parse_step(&self, text: &str, span: &str, most: u32) -> Result<usize, String> {
         let step = parse_number(text).filter(|step| *step > 0);
         match (step, self.unit) {

@@ -83,17 +83,18 @@ impl Cron {
                 next = Some(next.map_or(moment, |known| known.min(moment)));
             }
             match first {
-                // The first occurrence of a later civil time is never earlier than `next`, so the search ends.
+                // Every later civil time first occurs at `first` or later, and `first` is not before `next`, so the search ends.
                 Some(first) if next.is_some_and(|next| first >= next) => break,
                 Some(_) => {}
-                // The remaining civil times of the gap do not exist either, so the search continues at the end of the gap.
+                // An interval expression does not run at the skipped civil times of a gap, so the search continues at the end of the gap.
                 None => civil = self.end_of_gap(civil).with_timezone(&self.zone).naive_local() - Duration::seconds(1),
             }
         }
         next
     }
 
-    /// Returns the moments (at most two) at which the expression runs for the civil time `civil`.
+    /// Returns up to two moments at which the expression runs for the matching civil time `civil`. A clock change may repeat or skip the
+    /// civil time.
     fn occurrences(&self, civil: NaiveDateTime) -> (Option<DateTime<Utc>>, Option<DateTime<Utc>>) {
         match self.zone.from_local_datetime(&civil) {
             MappedLocalTime::Single(moment) => (Some(moment.to_utc()), None),

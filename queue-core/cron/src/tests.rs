@@ -138,8 +138,9 @@ fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> 
     (fault, expected.len())
 }
 
-/// Asserts that the run times of all expressions in `zones` agree with the independent matcher. Covers every minute of five years if
-/// `all` is set, otherwise the minutes around clock changes. Returns the number of clock changes and the number of runs.
+/// Asserts that the run times of all [`EXPRESSIONS`] in each of the time zones `zones` agree with the independent matcher. Covers every
+/// minute of five years if `all` is set, otherwise the minutes around clock changes. Returns the number of clock changes and the number
+/// of runs.
 fn agree_with_the_oracle(zones: &[&str], all: bool) -> (usize, usize) {
     let (mut faults, mut runs, mut changes) = (Vec::new(), 0, 0);
     for zone in zones {

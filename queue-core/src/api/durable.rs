@@ -1,4 +1,4 @@
-//! Durable jobs: workflows whose attempts can end at any point and continue later.
+//! Durable jobs: workflows that can be interrupted at any point and continue in a later attempt.
 //!
 //! The handler of a type with `#[job(durable)]` receives a [`Durable`] context instead of a [`Context`](crate::Context). Each
 //! [`step`](Durable::step) that has finished is journaled and does not run again. A durable job can [`sleep`](Durable::sleep) for weeks,

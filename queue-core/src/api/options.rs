@@ -1,8 +1,8 @@
 //! Options of job types, and the decision about a job after an attempt.
 //!
-//! `#[job(..)]` writes the [`Options`] of a type as a constant: most keys of the attribute call the method of the same name. Most programs
-//! use only a few option types directly. A [`Limit`] is also an argument of [`Queue::set_limit`](crate::Queue::set_limit). [`verdict`] maps
-//! the [`Outcome`] of an attempt to a [`Verdict`].
+//! `#[job(..)]` writes the [`Options`] of a type as a constant. Most keys of the attribute call the method of `Options` with the same
+//! name. Most programs use only a few option types directly. A [`Limit`] is also an argument of
+//! [`Queue::set_limit`](crate::Queue::set_limit). [`verdict`] maps the [`Outcome`] of an attempt to a [`Verdict`].
 //!
 //! ```
 //! use queue_core::{

@@ -1,4 +1,4 @@
-//! Waits for the output or failure of a job, and reads the progress of a running job.
+//! Types that wait for the output or failure of a job, and that read the progress of a running job.
 //!
 //! To wait for a job by its id, call [`queue.job(id).wait::<T>()`](crate::operate::QueueJob::wait). To wait with the handle of an
 //! enqueued job, call [`handle.wait(&queue)`](crate::JobHandle::wait). The waiting process needs no worker. All waits of a

@@ -306,7 +306,7 @@ impl BatchRun<'_> {
         let ended = self.members.iter_mut().map(|member| {
             let ended =
                 member.ended.take().or_else(|| member.judged_end.take()).unwrap_or_else(|| batch_end(member.cx.is_stop_requested()));
-            // Only an explicit result completes a cancelled job.
+            // A cancelled job keeps its outcome only if the handler set a result for the job.
             if !member.is_judged && halt.is_cancelled(member.job) { AttemptEnd::cancelled() } else { ended }
         });
         let ended = ended.collect();

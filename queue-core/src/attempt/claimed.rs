@@ -40,7 +40,7 @@ pub struct ClaimedJob {
     pub payload: Option<String>,
     /// Metadata as JSON text, parsed when the handler reads it.
     pub meta: Option<String>,
-    /// System attributes (dependents, expiry, schedule tick) as JSON text.
+    /// System attributes as JSON text, such as the dependents, the expiry and the schedule tick.
     pub system: Option<String>,
     /// Ordering key, or `None` if the job has no key.
     pub key: Option<OrderingKey>,
@@ -79,8 +79,8 @@ impl ClaimedJob {
         SystemAttributes::parse(self.system.as_deref()).dependents()
     }
 
-    /// Returns the time between the claim and the job's expiry. Returns `None` if the job does not expire, or if an earlier attempt or
-    /// crash was counted.
+    /// Returns the time between the claim and the job's expiry. Returns `None` if the job does not expire. A job does not expire after an
+    /// earlier attempt or crash was counted.
     pub fn may_begin_within(&self) -> Option<Duration> {
         let system = self.system.as_deref().filter(|_| self.attempt == 1 && self.crashes == 0);
         let by = SystemAttributes::parse(system).expires_at()?;

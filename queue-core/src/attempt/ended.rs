@@ -1,4 +1,4 @@
-//! Results of attempts, and the endings of jobs that are computed from these results.
+//! Results of attempts, and the outcomes of jobs that are computed from these results.
 
 use std::{
     any::Any,
@@ -20,7 +20,7 @@ pub struct AttemptEnd {
     error: Option<String>,
     /// State of the handler's transaction, if the handler began one.
     commit: Option<CommitState>,
-    /// Last attempt that journaled a step, for durable jobs.
+    /// Number of the last attempt that journaled a step. Set only for durable jobs.
     journaled: Option<i16>,
     /// Whether the attempt ended because its handler is waiting. The next attempt resumes the handler.
     is_suspended: bool,
@@ -81,7 +81,8 @@ impl AttemptEnd {
         Self { restart: Some(restart), ..Self::without_error(Outcome::Restarted) }
     }
 
-    /// Replaces parking by a suspension for `delay`, if a delay is given. Callers pass a delay if the state of the journal is uncertain.
+    /// Replaces a parked result with a suspended result for `delay`, if a delay is given. Callers pass a delay if the state of the
+    /// journal is uncertain.
     pub(super) fn suspend_if_parked(self, delay: Option<Duration>) -> Self {
         match (self.outcome, delay) {
             (Outcome::Parked(_), Some(delay)) => Self::suspended(delay),
@@ -224,7 +225,7 @@ pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
         Err(panic) => panic,
     };
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    // Dropping the panic payload may panic again. The payload of that second panic is leaked.
+    // Dropping the panic payload may panic again. The payload of that second panic is leaked, because dropping it could panic as well.
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(another);
     }

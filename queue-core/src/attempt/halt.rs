@@ -12,8 +12,8 @@ use uuid::Uuid;
 use super::ClaimedJob;
 use crate::{context::StopRequest, define::JobId};
 
-/// Stop control of running handlers, which first requests a stop and later drops the handlers. A stop applies to all handlers of a queue,
-/// or to the handler of one cancelled job.
+/// Handle that stops running handlers. It first requests a stop, and later drops the handlers that are still running. A stop applies to
+/// all handlers of a queue, or to the handler of one cancelled job.
 #[derive(Default)]
 pub struct Halt {
     /// Stop request to all handlers.
@@ -25,8 +25,8 @@ pub struct Halt {
     cancelled: Mutex<CancelledJobs>,
 }
 
-/// Cancelled jobs. All attempts of a queue wait for one shared token, because a token per attempt would slow down every job. A cancelled
-/// token is replaced by a new token.
+/// Cancelled jobs. All attempts of a queue wait for one shared cancellation token, because a token per attempt would slow down every job.
+/// The token is replaced after each cancellation.
 #[derive(Default)]
 struct CancelledJobs {
     jobs: HashSet<(Uuid, JobId)>,
@@ -34,7 +34,7 @@ struct CancelledJobs {
 }
 
 impl Halt {
-    /// Creates a stop control. `grace` is the grace period of handlers whose job was cancelled.
+    /// Creates a handle that has not requested a stop. `grace` is the grace period of handlers whose job was cancelled.
     pub fn new(grace: Duration) -> Self {
         Self { grace, ..Self::default() }
     }
@@ -75,7 +75,7 @@ impl Halt {
         (is_cancelled, cancelled.changed.get_or_insert_with(|| self.drop.child_token()).clone())
     }
 
-    /// Locks the cancelled jobs. Ignores poisoning, because no update under the lock is partial.
+    /// Locks the cancelled jobs. Ignores poisoning, because a panic under the lock leaves no partial update.
     fn lock(&self) -> MutexGuard<'_, CancelledJobs> {
         self.cancelled.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
-//! Runs one attempt of a job: handler, timeout, panics, cancellation and result.
+//! Execution of a job's attempt, including its timeout, panics, cancellation and result.
 //!
-//! Workers and the test kit run attempts. This module never accesses the database: its input is claimed jobs and its output is endings.
+//! Used by workers and by the test kit. This module never accesses the database: its input is claimed jobs and its output is endings.
 //! Only [`verdict`](crate::options::verdict) maps an outcome to a verdict.
 
 mod batch;
@@ -87,7 +87,7 @@ async fn submit_log(log: &OpenLog, ended: &AttemptEnd, job: &ClaimedJob, options
     if !log.is_taken() {
         return log::warn_missing_collector(options.name);
     }
-    // If completed jobs leave no record, housekeeping removes the logs of earlier attempts together with the job.
+    // A completed job that leaves no record keeps no logs. Housekeeping deletes logs of earlier attempts after the job was deleted.
     let leaves_no_record = ended.outcome() == Outcome::Ok && options.retain == Retain::None;
     let Some(excerpt) = log.close().filter(|_| !leaves_no_record && (ended.is_written() || !ended.is_over())) else { return };
     let token = (!ended.is_written()).then_some(job.token);
@@ -187,8 +187,8 @@ async fn run_handler(
     }
 }
 
-/// Resolves when the attempt must exit early: the start deadline was missed, or the handler is waiting, restarted the job, or could not
-/// journal a wait. The condition is checked after each poll of the attempt.
+/// Resolves when the attempt must exit early. This is the case if the start deadline was missed, or if the handler is waiting, has
+/// restarted the job, or failed to wait or to restart the job. The condition is checked after each poll of the attempt.
 async fn early_end(cx: &Durable) -> AttemptEnd {
     let mut idle: Option<IdleTimer> = None;
     let poll = |task: &mut std::task::Context<'_>| {

@@ -25,7 +25,7 @@ pub struct JobRef {
 }
 
 impl JobRef {
-    /// Creates a reference to a job in the default store from the job's id.
+    /// Creates a reference to the job with this id in the default store.
     pub fn from_id(id: JobId) -> Self {
         Self { id, store: Store::default() }
     }

@@ -1,4 +1,4 @@
-//! Creates a store, or updates it to this release, on any connection.
+//! Migration of stores on any connection: creates a new store, or updates an existing store to this release.
 
 use super::IntoConnection;
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 /// # Errors
 /// Returns [`Error::Encoding`], [`Error::NoRights`] or [`Error::RowSecurity`] if the database or the login is unsuitable. Returns
 /// [`Error::NewerSchema`], [`Error::ChangedMigration`] or [`Error::ForeignSchema`] if the schema does not belong to this release. Returns
-/// [`Error::SchemaInUse`] if other sessions hold locks for too long, and an error if a statement fails. A failed migration has changed
+/// [`Error::SchemaInUse`] if other sessions hold locks for too long, and an error if a statement fails. A failed migration changes
 /// nothing.
 pub async fn migrate(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<i32>, Error> {
     migrate_with(&mut *on.into_connection().into_session().await?, store, &[], MAX_LOCK_RETRY).await

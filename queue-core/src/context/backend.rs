@@ -34,7 +34,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// Journals a step, which is committed on return.
+    /// Journals a step. The entry is committed on return.
     async fn journal(&self, _: StepEntry) -> WriteResult {
         WriteResult::Refused
     }
@@ -78,8 +78,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Records that all jobs of a map are spawned, and journals the step. Both writes are committed on return. Returns `false` if a
-    /// different number of jobs was spawned, or `None` if the lease no longer lists the job.
+    /// Records that all jobs of a map are spawned, and journals the step. Both writes are committed on return. Returns `false` if the
+    /// number of spawned jobs differs from the entry's total, or `None` if the lease no longer lists the job.
     async fn close_gather(&self, _: CloseEntry) -> sqlx::Result<Option<bool>> {
         Ok(None)
     }

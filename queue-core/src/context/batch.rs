@@ -226,8 +226,8 @@ impl<J> BatchJob<J> {
         self.result.is_some()
     }
 
-    /// Returns whether the attempt must end, for example because the job was cancelled; see [`Context::cancelled`]. After a cancellation,
-    /// only [`complete`](BatchJob::complete) still completes the job.
+    /// Returns whether the attempt must end, for example because the job was cancelled; see [`Context::cancelled`]. A cancelled job is
+    /// completed only by a call of [`complete`](BatchJob::complete), and not if the handler returns `Ok`.
     pub fn is_cancelled(&self) -> bool {
         self.cx.cancelled().is_cancelled()
     }
@@ -383,8 +383,8 @@ impl<H: BatchRunner> AnyBatch for HandledBatch<H> {
         self.batch.jobs.iter_mut().map(|job| (job.at, job.result.take())).collect()
     }
 
-    /// Completes a job without an output only if the output type deserializes from `null`, because a caller that waits for the job must be
-    /// able to decode the output.
+    /// Returns a success without an output only if the output type deserializes from `null`, because a caller that waits for the job must
+    /// be able to decode the output. Returns a failure for any other output type.
     fn complete_rest(&self) -> Result<Option<String>, Failure> {
         match serde_json::from_str::<<H::Job as JobType>::Output>("null") {
             Ok(_) => Ok(None),

@@ -1,8 +1,8 @@
-//! Children of durable jobs: a step spawns a child, and the handler waits for the child's result. The `enqueue` module defines the options
-//! of a child.
+//! Children of durable jobs: a step spawns a child, and the handler waits for the child's result. The `enqueue` module defines the
+//! options of a child.
 //!
-//! One statement writes the step and the child's entry. The result of a finished child is immutable, so every attempt reads the same result
-//! without journaling it.
+//! One statement journals the step and enqueues the child. The result of a finished child is immutable, so every attempt reads the same
+//! result without journaling it.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use crate::{
     error::Error,
 };
 
-/// Initial interval between polls for the child's end while the attempt runs other steps. The interval doubles up to the maximum.
+/// Initial interval between polls for the completion of a child or a map, while other steps keep the attempt running. Doubles up to
+/// [`MAX_POLL_INTERVAL`].
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum interval between polls for the child's end.
+/// Maximum interval between polls for the completion of a child or a map.
 pub(super) const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Journal entry of a step that spawned a child: the id of the child.
@@ -31,7 +32,7 @@ struct ChildStep {
 /// Child to enqueue.
 pub(crate) struct ChildRequest {
     pub(crate) job_type: &'static str,
-    /// Payload as JSON text. The field `options` has the same format.
+    /// Payload as JSON text. The field `options` is JSON text as well.
     pub(crate) payload: String,
     pub(crate) options: String,
 }
@@ -53,7 +54,8 @@ impl Durable {
         Ok((name, child))
     }
 
-    /// Spawns and commits the child. The outer error is a failure of the attempt, the inner error a database error.
+    /// Enqueues the child of the step `name` and journals the step, in one commit. The outer error is a failure of the attempt, such as a
+    /// lost lease. The inner error is the database error of the enqueue.
     pub(crate) async fn spawn_child(&self, name: &str, child: ChildRequest) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = self.journal();
         let _in_flight = journal.begin_step();

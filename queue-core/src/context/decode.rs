@@ -1,7 +1,8 @@
 //! Decoding of payloads into their Rust types. Errors contain the path and the kind of a mismatch, but no values.
 //!
-//! Text that is not JSON is a terminal failure. A payload that does not fit the type may come from a newer or an older release. The job
-//! is therefore retried until its attempts are used up, with a backoff long enough for a deploy.
+//! Text that is not JSON is a terminal failure, and so is an old payload that cannot be upgraded. Any other payload that does not fit the
+//! type may come from a release newer or older than the running one. The job is therefore retried until its attempts are used up, with a
+//! backoff long enough for a deploy.
 
 use std::{any::type_name, cmp::Ordering, time::Duration};
 
@@ -19,7 +20,7 @@ use crate::{
 /// Minimum backoff for payloads that do not fit the type. With three attempts, the two delays add up to half a minute.
 const DEPLOY_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(10)).max(Duration::from_mins(5));
 
-/// Decodes the payload of the attempt. A sealed payload is unsealed first.
+/// Decodes the payload of the attempt. If the type has the option `seal`, a sealed payload is unsealed first.
 pub(super) fn decode_payload<T: JobType>(payload: &str, cx: &Context) -> Result<T, Failure> {
     if T::OPTIONS.seal.is_none() {
         return decode_clear(payload, cx.version(), cx.attempt());
@@ -96,10 +97,12 @@ pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayloa
     })
 }
 
-/// Error text for a payload that a requeue cannot fix. Commands and log messages detect this text and do not suggest a requeue.
+/// Text in the error of a job whose payload can never be decoded. A requeue would fail again, so commands and log messages do not suggest
+/// it for such a job.
 pub const WOULD_FAIL_AGAIN: &str = "a requeue would fail again";
 
-/// Decodes the payload. A payload that does not fit the type fails the attempt, and the job is retried after a backoff.
+/// Decodes the payload. Invalid JSON is a terminal failure. A payload that does not fit the type fails the attempt, and the job is
+/// retried after a backoff.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: &Backoff) -> Result<T, Failure> {
     serde_json::from_str(payload).map_err(|error| {
         let rust_type = type_name::<T>();
@@ -141,7 +144,7 @@ fn retry_delay(attempt: u32, backoff: &Backoff) -> Duration {
     backoff.wait(attempt, 0.5).max(DEPLOY_BACKOFF.wait(attempt, 0.5))
 }
 
-/// Decodes a payload of the given version and encodes it again. The error is a short description of the mismatch.
+/// Decodes a payload of the given version and encodes it in the current version. The error is a short description of the mismatch.
 #[cfg(feature = "testing")]
 pub(super) fn reencode<T: JobType>(payload: &serde_json::Value, version: u16) -> Result<serde_json::Value, String> {
     let text = payload.to_string();
@@ -165,7 +168,7 @@ fn describe_mismatch<T: DeserializeOwned>(payload: &str, first: &serde_json::Err
     }
 }
 
-/// Formats a path such as `$.user.names[3]`. Keys are usually field names; long keys are truncated.
+/// Formats a path such as `$.user.names[3]`. Keys come from the payload, but are usually field names. Long keys are truncated.
 fn format_path(path: &Path) -> String {
     path.iter().fold("$".to_owned(), |path, segment| match segment {
         Segment::Seq { index } => format!("{path}[{index}]"),
@@ -225,7 +228,7 @@ fn sanitize_message(message: &str) -> String {
     "refused by its `Deserialize`".to_owned()
 }
 
-/// Truncates a list at a word boundary and appends an ellipsis.
+/// Truncates a list of more than [`MAX_LIST_CHARS`] characters at a word boundary, and appends an ellipsis.
 fn truncate_list(list: &str) -> String {
     let mut letters = list.chars();
     let mut short: String = letters.by_ref().take(MAX_LIST_CHARS).collect();

@@ -33,9 +33,9 @@ pub(super) const MAX_NAME_BYTES: usize = 200;
 /// Context of one attempt of a durable job: a [`Context`] with a journal. `#[job(durable)]` makes a type durable.
 ///
 /// A failure, a crash, a deploy or a sleep can end the handler early. The next attempt runs the handler from the beginning, and each
-/// journaled [`step`](Self::step) returns its stored output without running again. The code between steps is unrestricted: steps may be
-/// reordered, run concurrently (`join!`), added and removed in a release. The name identifies a step, so an attempt may use each name only
-/// once.
+/// journaled [`step`](Self::step) returns its stored output without running again. The code between steps need not be deterministic.
+/// Steps can run concurrently (`join!`), and a release can reorder, add and remove steps. The name identifies a step, so an attempt may
+/// use each name only once.
 ///
 /// Failed attempts are retried as usual. `max_attempts` counts from the last journaled step, so a job that makes progress does not become a
 /// dead letter.
@@ -109,15 +109,15 @@ impl Durable {
 
     /// Runs `work` once and journals its output. Later attempts return the journaled output and drop `work` without polling it.
     ///
-    /// The output is committed on return. If the process ends after the work has taken effect but before the commit, the work runs again.
-    /// For effects in other systems use the idempotency key from [`key`](Self::key). For effects in the same database use
+    /// The output is committed before `step` returns. If the process ends after the work has taken effect but before the commit, the work
+    /// runs again. For effects in other systems, use the idempotency key from [`key`](Self::key). For effects in the same database, use
     /// [`step_tx`](Self::step_tx).
     ///
     /// # Errors
-    /// Returns the error of `work`. The step is then not journaled, and the next attempt runs `work` again. The failure is terminal for a
-    /// name already used by this attempt, an output of more than 256 KiB, an output that jsonb cannot represent exactly, and the 10,001st
-    /// step. Returns [`Error::Step`] if the journaled output does not deserialize as `T`, [`Error::LeaseLost`] if another worker has the
-    /// job, and [`Error::NotWritten`] if the database rejected the step.
+    /// Returns the error of `work`. The step is then not journaled, and the next attempt runs `work` again. The failure is terminal if
+    /// this attempt has already used the name, if the output exceeds 256 KiB or cannot be represented exactly in jsonb, or if the job
+    /// already has 10,000 steps or 16 MiB of outputs. Returns [`Error::Step`] if the journaled output does not deserialize as `T`,
+    /// [`Error::LeaseLost`] if this attempt has lost the job's lease, and [`Error::NotWritten`] if the step could not be written.
     pub async fn step<T, E>(&self, name: impl Into<StepName>, work: impl Future<Output = Result<T, E>>) -> JobResult<T>
     where
         T: Serialize + DeserializeOwned,
@@ -154,28 +154,28 @@ impl Durable {
         let _in_flight = journal.begin_step();
         let (shared, job) = (Arc::clone(journal.shared()), self.id());
         let backend = Arc::clone(&shared.backend);
-        // The transaction begins in a separate task that is never cancelled. Cancelling the task would return a connection to the pool with
-        // an open transaction.
+        // The transaction begins in a separate task that is never cancelled. If the task were cancelled, its connection would return to
+        // the pool with an open transaction.
         let mut tx = shared.handlers.spawn(async move { backend.begin(job).await }).await??;
         let (output, text) = encode(journal, &name, &work(connection(&mut tx)).await.map_err(Into::into)?)?;
         journal.commit(tx, journal.entry(&name, text, since, None)?).await?;
         Ok(output)
     }
 
-    /// Sleeps for `wait`, counted by the database's clock from the first time the job reached this point. The sleep continues across
-    /// attempts, crashes and deploys. During the sleep, the job is scheduled and holds no slot, no lease and no connection. The attempt is
-    /// not suspended if at most one second is left. A sleep of more than 100 years is a terminal failure.
+    /// Sleeps for `wait`, measured by the database's clock from the first time the job reached this point. The sleep continues across
+    /// attempts, crashes and deploys. During the sleep, the job is scheduled and holds no slot, no lease and no connection. The attempt
+    /// is not suspended if at most one second of the sleep is left. A sleep of more than 100 years is a terminal failure.
     ///
-    /// A sleeping attempt is suspended once no step is running and the handler has been idle for 100 ms. Futures that are not steps are
-    /// dropped with the handler, and so is middleware. In a `select!` with a step, put the step first and use `biased;`, because both
-    /// branches are ready in a later attempt.
+    /// A sleeping attempt is suspended once no step is running and the handler has been idle for 100 ms, but at the latest after 5 s
+    /// without a running step. Futures that are not steps are dropped with the handler, and so is middleware. In a `select!` of a sleep
+    /// and a step, put the step first and use `biased;`, because both branches are ready in a later attempt.
     pub async fn sleep(&self, name: impl Into<StepName>, wait: Duration) {
         let journal = self.journal();
         match self.sleep_until(journal, name.into(), wait).await {
             Ok(until) => journal.wait_until(until).await,
             Err(failure) => {
                 journal.abort(failure);
-                // The attempt aborts while this future is pending.
+                // This future never resolves. The worker ends the attempt after this poll and drops the future.
                 pending::<()>().await;
             }
         }
@@ -231,7 +231,8 @@ impl Durable {
         }
     }
 
-    /// Returns the delay after which the job is retried instead of parked, or `None` if the state of the journal is certain.
+    /// Returns the retry delay of a job that must not be parked, because its in-memory journal may lack a journaled step. Returns `None`
+    /// if no step can be missing.
     pub(crate) fn uncertain_retry_delay(&self) -> Option<Duration> {
         self.journal.get().is_some_and(|journal| journal.is_uncertain()).then_some(UNCERTAIN_RETRY_DELAY)
     }
@@ -289,7 +290,7 @@ fn encode<T: Serialize + DeserializeOwned>(journal: &Journal, name: &str, output
     Ok((decode(journal, name, StepResult::Step(text.clone())).terminal()?, text))
 }
 
-/// Decodes the output of a step. After a mismatch the job is retried, because another release may be able to decode the output.
+/// Decodes the output of a step. After a mismatch, the job is retried, because another release may be able to decode the output.
 pub(super) fn decode<T: DeserializeOwned>(journal: &Journal, name: &str, result: StepResult) -> Result<T, Error> {
     let StepResult::Step(output) = result else {
         return Err(journal.step_error(name, "it is journaled as a sleep, not as a step; use another name"));
@@ -358,7 +359,7 @@ impl Context {
     }
 }
 
-/// Bound that no type satisfies, which turns a call into a compile error with a custom message.
+/// Trait that no type implements. A call of a method with this bound is therefore a compile error with a custom message.
 #[diagnostic::on_unimplemented(
     message = "only durable jobs have steps, sleeps, signals and children",
     label = "this job is not durable",

@@ -1,4 +1,5 @@
-//! Fence of an attempt's writes, and the journal entries written under the fence.
+//! Fence that rejects the writes of an attempt after its lease is lost. This module also contains the fenced requests to the journal, and
+//! their results.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ pub struct Fence {
     pub lane: i64,
     pub attempt: i16,
     pub crashes: i16,
-    /// Whether a completed job leaves a record.
+    /// Whether a record of the job remains after the job has completed.
     pub keep: bool,
     pub dependents: Dependents,
     pub key: Option<OrderingKey>,
@@ -27,12 +28,13 @@ pub struct Fence {
 #[derive(Clone, Debug)]
 pub struct JournaledStep {
     pub name: String,
-    /// Attempt that journaled the step. Later attempts are counted from this attempt. The value is 2 instead of 1 if attempt 1 was
-    /// released, but charged to mark the job as started.
+    /// Attempt that journaled the step. Later attempts are counted from this attempt. The value is 2 for a step of attempt 1 if the job
+    /// has an expiry time and attempt 1 has neither failed nor crashed after the step. A release of such a job charges attempt 1, because
+    /// a job without a charged attempt could expire. The value 2 excludes this charge from the count.
     pub attempt: i16,
     /// Output as JSON text. `None` represents JSON null.
     pub output: Option<String>,
-    /// Remaining time of a sleep in milliseconds; negative if the sleep has ended.
+    /// Remaining time of a sleep in milliseconds. Negative if the sleep has ended, `None` if the step is not a sleep.
     pub left_ms: Option<f64>,
 }
 
@@ -72,7 +74,8 @@ pub enum ReceiveResult {
     Over,
     /// Neither a signal nor a timeout has occurred yet.
     Nothing,
-    /// The database was unreachable or its response was lost. A signal or timeout may have been journaled, or may be journaled later.
+    /// The database was unreachable, the lease stayed locked, or the response was lost. A signal or timeout may have been journaled, or
+    /// may be journaled later.
     Unknown,
     /// The lease no longer lists the job.
     Refused,
@@ -99,7 +102,7 @@ pub struct ChildEntry {
 #[derive(Clone, Debug)]
 pub struct ChildStatus {
     pub id: JobId,
-    /// Final state as stored in the tables; `None` while the child has not ended.
+    /// Final state, by its name in the database. `None` while the child has not ended.
     pub state: Option<String>,
     pub attempts: i16,
     /// Output as JSON text, or `None` if the child has no output.
@@ -139,14 +142,14 @@ pub struct CloseEntry {
 pub struct MapProgress {
     /// Total number of jobs; `None` until all jobs are spawned.
     pub total: Option<i64>,
-    /// Number of unfinished jobs, plus one until all jobs are spawned.
+    /// Number of unfinished jobs, plus one until all jobs are spawned. The additional one keeps an incomplete map from reaching zero.
     pub need: i64,
     pub completed: i64,
     pub dead: i64,
     /// Number of cancelled or expired jobs.
     pub cancelled: i64,
     pub chunks: i32,
-    /// Number of jobs in all batches recorded so far.
+    /// Number of jobs in all recorded batches. Zero if it was not requested.
     pub spawned: i64,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct PayloadForms {
     pub(crate) options: Options,
     /// Returns sample payloads that cover every enum variant and optional part of the type, or the reason why no sample can be made.
     pub(crate) samples: fn() -> Result<Vec<Value>, String>,
-    /// Decodes a payload of the given version and encodes it again, or returns the reason why it cannot be decoded.
+    /// Decodes a payload of the given version and encodes it in the current version, or returns the reason why it cannot be decoded.
     pub(crate) reread: fn(&Value, u16) -> Result<Value, String>,
 }
 

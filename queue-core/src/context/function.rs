@@ -3,11 +3,12 @@
 use super::{BatchRunner, Context, Durable, HandlerContext, JobRunner, Registration};
 use crate::define::{JobType, Payload};
 
-/// Job type of a function with `#[handler]`. Every job type satisfies the bound.
+/// Job type of a function with `#[handler]`. Every job type implements this trait.
 ///
-/// The generated trait implementations have this bound as a where clause, so rustc does not check them for a type that is not a job.
-/// Rustc reports only the projections [`Job`](Self::Job) and [`Registrar`](Self::Registrar), whose errors have the same text. The
-/// lifetime exists only for `for<'a>` in the clause. Without `for<'a>`, rustc checks the clause immediately and reports another error.
+/// The generated trait implementations have this bound as a where clause, so rustc does not check their bodies for a type that is not a
+/// job. The only remaining errors are those of the projections [`Job`](Self::Job) and [`Registrar`](Self::Registrar). They have the same
+/// text and position, so rustc prints a single error. The lifetime exists only for `for<'a>` in the where clause. Without `for<'a>`,
+/// rustc checks the clause immediately and reports an additional error.
 pub trait HandlerJob<'a> {
     /// `Self`, with the bounds of a job type.
     type Job: JobType<Cx: HandlerContext>;
@@ -20,11 +21,11 @@ impl<T: JobType<Cx: HandlerContext> + Payload> HandlerJob<'_> for T {
     type Registrar = Registrar;
 }
 
-/// Handler of single jobs that was generated for a function. Unlike [`JobRunner`], the trait is implemented only for generated handlers, so
-/// rustc reports the unsatisfied where clause of that implementation.
+/// Handler of single jobs, generated for a function by `#[handler]`. Only generated handlers implement this trait, while [`JobRunner`]
+/// also has a blanket implementation. Rustc therefore reports the unsatisfied where clause of the generated implementation.
 pub trait Function: JobRunner {}
 
-/// Handler of batches that was generated for a function.
+/// Handler of batches, generated for a function by `#[handler]`.
 pub trait BatchFunction: BatchRunner {}
 
 /// Namespace for the constructors of function registrations.

@@ -32,7 +32,7 @@ use crate::define::{JobResult, JobType, StateKey};
     note = "if its handler is a function with `#[handler]`, here or in another crate, use `#[job(send_only)]`"
 )]
 pub trait Handler: JobType<Cx: HandlerContext> {
-    /// Runs one attempt. After an error from `?` the job is retried; see [`Failure`](crate::Failure) for other outcomes.
+    /// Runs one attempt. After an error from `?`, the job is retried. See [`Failure`](crate::Failure) for other outcomes.
     ///
     /// Implement the method as `async fn run(self, cx: &Context) -> JobResult<T>`, where `T` is the type in `#[job(output = T)]`, or `()`
     /// without the option. For a [`durable`](crate::options::Options::durable) type, use `async fn run(self, cx: &Durable) ->
@@ -40,7 +40,7 @@ pub trait Handler: JobType<Cx: HandlerContext> {
     fn run(self, cx: &Self::Cx) -> impl JobFuture<Self::Output> + Send;
 }
 
-/// Type that runs jobs of one type. Implemented for every [`Handler`] and for the types that [`#[handler]`](crate::handler) generates.
+/// Runner for the jobs of one type. Implemented for every [`Handler`] and for the types that [`#[handler]`](crate::handler) generates.
 ///
 /// Pass the type to `Worker::register`. Do not implement the trait by hand.
 ///

@@ -1,6 +1,6 @@
 //! In-memory journal of a durable job during one attempt: finished steps, used names and current waits.
 //!
-//! This module only holds state. The `durable` module decides which calls are allowed, and the backend writes steps.
+//! This module tracks the state. The `durable` module defines the calls of the handler, and the backend writes the steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -33,18 +33,18 @@ pub(crate) const UNCERTAIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Name suffix of the step that stores the timeout of a wait.
 pub(crate) const TIMEOUT_SUFFIX: &str = " (timeout)";
 
-/// Name suffix of the wait for a spawned child. The SQL function `queue.join_name` uses the same suffix.
+/// Suffix of the signal name with which a handler waits for a spawned child or map. `queue.join_name` uses the same suffix.
 pub(crate) const JOIN_SUFFIX: &str = " (join)";
 
 /// Reason why an attempt ends before its handler has returned.
 pub(crate) enum EarlyExit {
-    /// The handler is waiting for at least the given duration.
+    /// The handler is waiting. The job runs again after the given duration.
     Suspended(Duration),
-    /// The handler is waiting for one of the signals, for at most the given duration.
+    /// The handler is waiting for one of the signals, for at most the given duration. `None` is no limit.
     Parked(Option<Duration>, Vec<String>),
-    /// The handler restarted the job with the given payload.
+    /// The handler requested a restart of the job with the given payload.
     Restarted(RestartPayload),
-    /// A wait could not be journaled.
+    /// The job could not be restarted, or a wait failed, for example because it could not be journaled.
     Broken(Failure),
 }
 
@@ -69,7 +69,7 @@ struct JournalState {
     output_bytes: usize,
     /// Number of running steps.
     running_steps: usize,
-    /// Whether the database may have journaled a signal in a call whose response was lost.
+    /// Whether a signal request had an unknown outcome. The database may then have journaled a signal that `finished` does not contain.
     is_uncertain: bool,
     /// Current waits of the handler.
     waits: BTreeMap<u64, Wait>,
@@ -81,7 +81,7 @@ struct JournalState {
 /// Result of a finished step: an output or the end of a sleep.
 #[derive(Clone, Debug)]
 pub(super) enum StepResult {
-    /// Output of a step, or payload of a signal.
+    /// Output of a step or payload of a signal, as JSON text. `None` represents JSON null.
     Step(Option<String>),
     /// End time of a sleep, or of a wait that timed out.
     Sleep(Instant),
@@ -107,7 +107,7 @@ impl Journal {
             self.last_journaled.set(self.fence.attempt);
         }
         for JournaledStep { name, attempt, output, left_ms } in steps? {
-            // The last completed step sets the number, even if it is not the greatest, because a requeue restarts the attempt count.
+            // Keeps the attempt number of the latest step. A requeue restarts the count, so an earlier step may have a greater one.
             self.last_journaled.set(attempt);
             state.output_bytes += output.as_ref().map_or(0, String::len);
             let result = left_ms.map_or(StepResult::Step(output), |left| StepResult::Sleep(now + duration_from_ms(left)));
@@ -152,7 +152,7 @@ impl Journal {
         Ok(StepEntry { fence: self.fence, name: name.to_owned(), ran: since.elapsed(), wait, output })
     }
 
-    /// Writes and commits a step. The write continues if this future is dropped, and the attempt waits for the write.
+    /// Writes and commits a step. If this future is dropped, the write continues, and [`flush`](Self::flush) waits for it.
     pub(super) async fn write(self: &Arc<Self>, entry: StepEntry) -> Result<(), Error> {
         let (journal, writing) = (Arc::clone(self), self.begin_write());
         let written = self.shared.handlers.spawn(async move {
@@ -196,7 +196,7 @@ impl Journal {
     pub(super) fn record(&self, WrittenStep { attempt, name, output, wait }: WrittenStep) {
         let mut state = self.lock();
         self.last_journaled.set(attempt);
-        // The deadline is slightly later than in the database, because the database starts counting earlier.
+        // The sleep ends slightly later than in the database, which computed the end before its response arrived.
         let result = wait.map_or(StepResult::Step(output), |wait| StepResult::Sleep(Instant::now() + wait));
         state.finished.insert(name, result);
     }
@@ -213,8 +213,8 @@ impl Journal {
         let _ = tokio::time::timeout(timeout, writing.wait_for(|count| *count == 0)).await;
     }
 
-    /// Journals the next signal with the requested name, or the timeout of the wait if the timeout has passed. Returns `None` if no
-    /// signal has arrived and the timeout has not passed. The write continues if this future is dropped, as with [`write`](Self::write).
+    /// Journals the next signal with the requested name, or the timeout of the wait if the timeout has passed. Returns `None` if neither
+    /// has occurred, or if the outcome of the request is unknown. If this future is dropped, the write continues, as in `write`.
     pub(super) async fn receive(self: &Arc<Self>, request: SignalEntry) -> Result<Option<StepResult>, Failure> {
         let (journal, writing) = (Arc::clone(self), self.begin_write());
         let result = self.shared.handlers.spawn(async move {
@@ -238,7 +238,7 @@ impl Journal {
         }
     }
 
-    /// Spawns and commits a child. The write continues if this future is dropped, as with [`write`](Self::write).
+    /// Enqueues a child and journals its step, in one commit. If this future is dropped, the write continues, as in `write`.
     pub(super) async fn spawn(self: &Arc<Self>, child: ChildEntry) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = Arc::clone(self);
         let spawned = self.run_detached(async move {
@@ -256,7 +256,7 @@ impl Journal {
         }
     }
 
-    /// Runs a write in a separate task. The write continues if this future is dropped, and the attempt waits for the write.
+    /// Runs a write in a separate task. The write continues if this future is dropped, as with [`write`](Self::write).
     pub(super) async fn run_detached<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
@@ -302,7 +302,7 @@ impl Journal {
         WaitGuard(Arc::clone(self), id)
     }
 
-    /// Aborts the attempt with `failure` because a wait could not be journaled. The first call wins.
+    /// Aborts the attempt with `failure`, because a wait failed or the job could not be restarted. The first call wins.
     pub(super) fn abort(&self, failure: Failure) {
         self.lock().aborted.get_or_insert(failure);
     }
@@ -339,7 +339,7 @@ impl Journal {
         }
     }
 
-    /// Returns whether a journaled step may be missing in memory. If so, the job is not parked, because its signal may be journaled.
+    /// Returns whether a journaled step may be missing in memory. If so, the job is not parked: its signal may already be journaled.
     pub(super) fn is_uncertain(&self) -> bool {
         self.lock().is_uncertain || *self.writing.borrow() > 0
     }
@@ -367,7 +367,7 @@ impl Journal {
     }
 }
 
-/// Converts milliseconds into a duration. Negative values become zero.
+/// Converts milliseconds into a duration. Negative values become zero, and values out of range become 366 days.
 fn duration_from_ms(ms: f64) -> Duration {
     Duration::try_from_secs_f64((ms / 1000.0).max(0.0)).unwrap_or(Duration::from_hours(24 * 366))
 }

@@ -29,9 +29,11 @@ impl Default for LastJournaled {
     }
 }
 
-/// Returns the number of attempts, counted from the last attempt that journaled a step. Retries depend on this number.
+/// Returns the number of attempts up to `attempt`, counted from the last attempt that journaled a step. Without such an attempt, returns
+/// `attempt`. The verdict compares this number with the maximum number of attempts and derives the backoff from it.
 pub(crate) fn attempts_since(attempt: u32, journaled: Option<i16>) -> u32 {
-    // Maximum attempt number. The attempt counter saturates at this number, and a requeue restarts the counter.
+    // Maximum attempt number. The attempt counter saturates at this number, and differences of attempt numbers are then meaningless. A
+    // requeue restarts the counter, so `last` may also exceed `attempt`. In both cases, `last` is ignored.
     const MAX_ATTEMPT: u32 = i16::MAX.unsigned_abs() as u32;
     let last = journaled.map(|last| u32::from(last.unsigned_abs())).filter(|last| *last <= attempt && attempt < MAX_ATTEMPT);
     last.map_or(attempt, |last| attempt - last + 1)

@@ -60,8 +60,8 @@ impl Durable {
         Ok(self.shared().backend.gather(self.id(), name, true).await.map_err(Error::Database)?.unwrap_or_default())
     }
 
-    /// Spawns a batch of jobs. `enqueue` writes the jobs to the transaction, if the backend uses one. The batch is committed on return.
-    /// The write continues if this future is dropped.
+    /// Spawns a batch of jobs. `enqueue` receives the backend's transaction, in which it writes the jobs. If the backend uses no
+    /// transaction, `enqueue` receives `None`. The batch is committed on return. The write continues if this future is dropped.
     pub(crate) async fn add_chunk<W>(
         &self,
         name: &str,

@@ -12,14 +12,14 @@ use crate::define::{Failure, JobId};
 /// `.middleware(..)`.
 ///
 /// Code before [`Next::run`] runs before the handler, in the task and span of the handler. Code after [`Next::run`] sees the handler's
-/// result. The first middleware is the outermost. Middleware is part of the attempt: it counts towards the timeout and is dropped with the
-/// handler. An error or panic of middleware fails the attempt. The final outcome, such as a dead letter, is reported to the worker's
+/// result. The first middleware is the outermost. Middleware is part of the attempt: it counts towards the timeout and is dropped with
+/// the handler. An error or panic of middleware fails the attempt. The final outcome, such as a dead letter, is reported to the worker's
 /// `on_outcome`.
 ///
 /// For a batch, middleware runs once per job, with that job's context. The middleware of every job runs up to its `next.run()`. Then the
-/// handler runs once, and the middleware continues with the results of its jobs. A failure or panic of middleware fails only one job. After
-/// a failure before `next.run()`, the job is excluded from the batch. The handler of a batch does not see task-locals that middleware sets;
-/// use `job.meta()` instead.
+/// handler runs once, and the middleware of each job continues with the result of that job. A failure or panic in the middleware of a job
+/// fails only that job. After a failure before `next.run()`, the job is excluded from the batch. Task-locals that middleware sets are not
+/// available in the handler of a batch; use `job.meta()` instead.
 ///
 /// ```
 /// use queue_core::{
@@ -74,13 +74,13 @@ pub struct Next<'a> {
     cx: &'a Context,
 }
 
-/// Target of the innermost middleware's `next.run()`.
+/// Action of `next.run()` in the innermost middleware: run the handler, or wait for the handler of the batch.
 enum NextTarget<'a> {
     Handler(&'a Registration, &'a str, &'a Durable),
     Batch(BatchBarrier),
 }
 
-/// Barrier at which the middleware of a batch's attempts waits for the handler.
+/// Barrier for the middleware of one attempt in a batch. The middleware waits here until the handler of the batch has returned.
 pub(crate) struct BatchBarrier {
     /// Sender of the attempt's index. The index is sent when all middleware of the attempt has called `next.run()`.
     pub(crate) arrivals: UnboundedSender<usize>,
@@ -96,7 +96,8 @@ impl BatchBarrier {
         let _ = self.arrivals.send(self.index);
         match self.result.await {
             Ok(result) => result,
-            // The batch drops this future, just as a panic or a timeout drops the middleware around a handler.
+            // The batch ended without a result for the job, and drops this future. A panic or a timeout of a single handler likewise
+            // drops its middleware.
             Err(_) => std::future::pending().await,
         }
     }

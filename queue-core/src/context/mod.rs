@@ -1,6 +1,6 @@
 //! Types used in handlers: contexts, middleware, transactions, progress reports and the registry of job types.
 //!
-//! The worker creates one [`Context`] per attempt. All contexts share one `Arc<Shared>` with the data common to all attempts.
+//! The worker creates one [`Context`] per attempt. All contexts of a worker share one `Arc<Shared>` with the data common to all attempts.
 
 mod backend;
 mod batch;
@@ -126,7 +126,7 @@ pub struct Context {
     max_attempts: u32,
     claimed_at: DateTime<Utc>,
     meta: Meta,
-    /// Start deadline of the handler. Set only under a rate limit.
+    /// Time by which the handler must start. Set only if a rate limit applies to the job.
     start_deadline: Option<Instant>,
     missed_start: AtomicBool,
     stop: Arc<StopRequest>,
@@ -237,7 +237,8 @@ impl Context {
         attempts_since(self.attempt, self.last_journaled()) >= self.max_attempts
     }
 
-    /// Returns the number of the last attempt that journaled a step; `None` for jobs that are not durable.
+    /// Returns the number of the last attempt that journaled a step. Returns `None` if no attempt has journaled a step, or if the job is
+    /// not durable.
     pub(crate) fn last_journaled(&self) -> Option<i16> {
         self.last_journaled.get()?.get()
     }
@@ -271,7 +272,8 @@ impl Context {
         self.meta.entries()
     }
 
-    /// Returns the tick of the schedule that enqueued the job, or `None`. The tick is the planned time, even if the run starts late.
+    /// Returns the tick of the schedule that enqueued the job, or `None` if no schedule enqueued it. The tick is the planned time, even
+    /// if the run starts late.
     pub fn tick(&self) -> Option<Tick> {
         self.meta.tick()
     }
@@ -311,13 +313,14 @@ impl Context {
         self.reporter().event_by(name.as_ref(), count);
     }
 
-    /// Stores a checkpoint, committed on return. The next attempt reads the checkpoint with [`last_checkpoint`](Self::last_checkpoint).
+    /// Stores and commits a checkpoint. The next attempt reads the checkpoint with [`last_checkpoint`](Self::last_checkpoint).
     ///
     /// The checkpoint survives failures, crashes, snoozes and releases, and stays with a dead letter. Completing or cancelling the job
     /// deletes the checkpoint.
     ///
     /// # Errors
-    /// Returns the errors of [`Reporter::checkpoint`]. An [`Error::LeaseLost`] does not fail the attempt.
+    /// Returns the errors of [`Reporter::checkpoint`]. [`Error::LeaseLost`] does not count as a failure of the attempt, because the
+    /// verdict of an attempt without a lease is rejected.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         self.reporter().checkpoint(value).await
     }

@@ -30,20 +30,20 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum interval between polls for a signal.
 const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Minimum interval between polls for a signal.
+/// Minimum interval between polls for a signal. Prevents a busy loop once the deadline of the wait has passed.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Durable {
     /// Waits for the next signal with this name and returns the payload of the signal. The signal is journaled as a step, so each attempt
-    /// returns the same payload. During the wait the job is `parked`, and holds no slot, no lease and no connection. A signal sent before
+    /// returns the same payload. During the wait, the job is `parked` and holds no slot, no lease and no connection. A signal sent before
     /// this call is received immediately.
     ///
     /// Signals are sent with [`JobRef::signal`](crate::JobRef::signal), or `queue.signal` in SQL. An attempt may use each name only once.
     /// To receive several signals with one name, add a suffix: `("vote", i)` receives the next signal named `vote`.
     ///
     /// The attempt is suspended as during a [`sleep`](Self::sleep). While a step runs concurrently, the attempt polls for the signal at
-    /// intervals that grow from a second to a minute. A payload that does not fit `T` fails the attempt, as with a step, and the signal
-    /// stays received.
+    /// intervals that grow from a second to a minute. A payload that does not fit `T` fails the attempt, as with a step. The signal stays
+    /// journaled, so the next attempt receives the same signal.
     ///
     /// ```
     /// # use queue_core::durable::Durable;
@@ -149,8 +149,8 @@ pub struct Receive<'c, T> {
 impl<'c, T: DeserializeOwned + Send> Receive<'c, T> {
     /// Sets a timeout for the wait. The timeout counts from the first time the job reached the wait, by the database's clock.
     ///
-    /// A signal that arrives after the timeout is still received if the job has not yet evaluated the timeout. Otherwise the signal is
-    /// kept for the job's next wait for a signal with this name. A timeout of more than 100 years is a terminal failure.
+    /// A signal that arrives after the timeout is still received if the job has not yet recorded the end of the wait. Otherwise, the
+    /// signal is kept for the job's next wait for a signal with this name. A timeout of more than 100 years is a terminal failure.
     pub fn timeout(self, timeout: Duration) -> ReceiveWithin<'c, T> {
         ReceiveWithin { receive: self, timeout }
     }

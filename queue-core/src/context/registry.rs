@@ -1,7 +1,8 @@
 //! Registry of the job types that this binary can run.
 //!
-//! `#[job]` submits a [`Registration`] at link time, and [`Registry::linked`] collects all of them. The linker includes only crates to
-//! which the binary refers. An empty registry is therefore an error, and the error text explains the cause.
+//! `#[job]` and `#[handler]` submit a [`Registration`] at link time, and [`Registry::linked`] collects all registrations. The linker
+//! omits crates to which the binary does not refer, and the job types in such crates are then missing. An empty registry is therefore an
+//! error, and the error text names this cause.
 
 use std::{
     any::{TypeId, type_name},
@@ -98,7 +99,7 @@ impl Registration {
         self.options.name.starts_with(BUILT_IN_PREFIX)
     }
 
-    /// Returns the full path of the Rust type, for error messages.
+    /// Returns the full path of the payload's Rust type, for error messages.
     pub fn rust_type(&self) -> &'static str {
         (self.rust_type)()
     }
@@ -114,7 +115,7 @@ impl Registration {
         self.batch.is_some()
     }
 
-    /// Returns the required state types that `states` lacks, each with the name of the job type.
+    /// Returns the required state types that `states` lacks, as pairs of job type name and state type name.
     pub(crate) fn missing_states(&self, states: &States) -> impl Iterator<Item = (&'static str, &'static str)> {
         let required = self.options.state.iter().chain(self.state);
         required.filter(|key| !states.has(**key)).map(|key| (self.options.name, key.name()))
@@ -163,12 +164,12 @@ impl Registry {
         Self::default()
     }
 
-    /// Returns a registry of all job types linked into this binary.
+    /// Returns a registry of all job types linked into this binary, except built-in types.
     ///
     /// # Errors
     /// Returns [`RegistryError::Duplicate`] if two types share a name or an alias, [`RegistryError::TwoHandlers`] if a type has two
-    /// handlers, and [`RegistryError::InvalidOption`] if an option is out of range. Only a hand-written implementation of `Job` can have
-    /// such an option.
+    /// handlers, and [`RegistryError::InvalidOption`] if an option is invalid. `#[job]` rejects most invalid options
+    /// at compile time.
     pub fn linked() -> Result<Self, RegistryError> {
         let mut registry = Self::new();
         for registration in
@@ -191,11 +192,11 @@ impl Registry {
         Ok(self)
     }
 
-    /// Adds the handler `H` with its job type: a type with `impl Handler`, or a function with `#[handler]`. Registering a handler again has
-    /// no effect.
+    /// Adds the handler `H` with its job type. `H` is a type that implements `Handler`, or a function with `#[handler]`. Registering a
+    /// handler again has no effect.
     ///
     /// # Errors
-    /// Returns the errors of [`Registry::linked`].
+    /// Returns the same errors as [`Registry::linked`].
     pub fn register<H: JobRunner>(&mut self) -> Result<(), RegistryError> {
         self.add(&Registration::of::<H>())
     }
@@ -324,7 +325,7 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     check_batch(registration).map_err(invalid)
 }
 
-/// Checks that the batch options match the kind of handler.
+/// Checks that the batch options are in range, match the kind of handler, and are compatible with the other options.
 fn check_batch(registration: &Registration) -> Result<(), String> {
     let Options { batch, batch_wait, transactional, max_attempts, .. } = registration.options;
     if batch.is_some() != registration.takes_batches() {

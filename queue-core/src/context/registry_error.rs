@@ -34,7 +34,7 @@ pub enum RegistryError {
         "state is missing: {missing}; add `state = function` to `main!(..)`, or call `Worker::state(value)`, in a test `.state(value)`"
     )]
     MissingState {
-        /// Missing state types, each with the job types that need it.
+        /// Missing state types, each with the job type that requires it.
         missing: String,
     },
     /// Every registered type seals its payloads with a keyring that this process lacks.
@@ -47,7 +47,7 @@ pub enum RegistryError {
         /// Name of the keyring of `job_type`.
         keyring: &'static str,
     },
-    /// An option is out of range. Occurs only in a hand-written implementation of `Job`.
+    /// An option is invalid. `#[job]` rejects most invalid options at compile time.
     #[error("the options of `{rust_type}` are invalid: {what}")]
     InvalidOption {
         /// Name of the Rust type with the invalid option.
@@ -58,7 +58,7 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// Creates the error from pairs of job type and missing Rust type.
+    /// Creates a [`MissingState`](Self::MissingState) error from pairs of a job type and a state type that it requires.
     pub(crate) fn missing_state(missing: &[(&str, &str)]) -> Self {
         let listed: Vec<String> = missing.iter().map(|(job, state)| format!("`{state}` (for `{job}`)")).collect();
         Self::MissingState { missing: listed.join(", ") }

@@ -35,7 +35,7 @@ const OTHER_EVENTS: &str = "others";
 /// Reporter of one attempt's progress, usable from any thread or task. Returned by [`Context::reporter`](crate::Context::reporter). All
 /// clones report on the same attempt. The context has the same methods.
 ///
-/// After the attempt has ended or its lease was lost, reports are ignored and [`checkpoint`](Self::checkpoint) returns an error.
+/// Once the attempt has ended or has lost its lease, reports are ignored and [`checkpoint`](Self::checkpoint) returns an error.
 ///
 /// ```
 /// # use queue_core::Context;
@@ -160,8 +160,8 @@ impl fmt::Debug for Reporter {
 pub struct ReportSender(mpsc::UnboundedSender<Arc<Report>>);
 
 impl ReportSender {
-    /// Creates the channel. A report is queued again only after the worker has taken it, except for a waiting write and at the end of its
-    /// attempt. The number of running attempts therefore limits the number of queued reports.
+    /// Creates the channel. A changed report is sent only if it is not already in the channel. A report is also sent for each caller that
+    /// waits for a write, and at the end of its attempt. The unbounded channel therefore holds few reports per running attempt.
     pub fn open() -> (Self, mpsc::UnboundedReceiver<Arc<Report>>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
@@ -192,9 +192,9 @@ struct ReportValues {
     changed: bool,
     /// Whether the report is in the channel.
     queued: bool,
-    /// Senders that notify callers once the values are written.
+    /// Senders of the write result to the callers that wait for the write.
     waiters: Vec<oneshot::Sender<WriteResult>>,
-    /// Whether the database has a row for this attempt.
+    /// Whether the database has a progress row that this attempt wrote.
     has_row: bool,
     state: ReportState,
 }
@@ -212,12 +212,12 @@ enum ReportState {
 #[derive(Clone, Debug)]
 pub enum WriteResult {
     Yes,
-    /// The lease no longer lists the job.
+    /// Refused because the lease no longer lists the job.
     Refused,
     Failed(String),
 }
 
-/// Values of one attempt to write to the database.
+/// Values that an attempt has reported and that the worker writes to the database.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ReportEntry {
@@ -236,18 +236,18 @@ impl Report {
         Self { fence, sender, values: Mutex::default() }
     }
 
-    /// Returns whether a caller is waiting for the write.
+    /// Returns whether a caller is waiting for the reported values to be written.
     pub fn is_urgent(&self) -> bool {
         !self.lock().waiters.is_empty()
     }
 
-    /// Returns the id of the job if its attempt has ended and the database has a row of the attempt, which must be deleted.
+    /// Returns the id of the job if the attempt has ended but its progress row is still stored. The worker must delete the row.
     pub fn stale_row(&self) -> Option<JobId> {
         let values = self.lock();
         (values.state == ReportState::Ended && values.has_row).then_some(self.fence.id)
     }
 
-    /// Takes the values to write, or returns `None` if there are none.
+    /// Takes the values to write. Returns `None` and notifies the waiters if there are no values or the lease was lost.
     pub fn take(&self) -> Option<ReportEntry> {
         let mut values = self.lock();
         values.queued = false;
@@ -278,8 +278,8 @@ impl Report {
         notify(entry.waiters, written);
     }
 
-    /// Closes the report at the end of its attempt, so that it rejects further values. Waits up to `max_wait` for the pending values to be
-    /// written before the verdict.
+    /// Closes the report at the end of its attempt, so that it rejects further values. Waits up to `max_wait` for the pending values to
+    /// be written and discards values that are still pending afterwards. Called before the verdict is written.
     pub async fn end(self: &Arc<Self>, max_wait: Duration) {
         {
             let mut values = self.lock();
@@ -311,7 +311,7 @@ impl Report {
         let (sender, receiver) = oneshot::channel();
         values.waiters.push(sender);
         if !self.sender.send(self) {
-            // Dropping the senders wakes the waiters.
+            // The worker no longer receives reports. Dropping the senders wakes the waiters.
             values.waiters.clear();
         }
         receiver
@@ -338,7 +338,7 @@ fn notify(waiters: Vec<oneshot::Sender<WriteResult>>, written: &WriteResult) {
     }
 }
 
-/// Returns the first `max_chars` characters of `text`, with NUL replaced.
+/// Returns the first `max_chars` characters of `text`, with each NUL replaced by U+FFFD because PostgreSQL cannot store NUL.
 fn truncate(text: &str, max_chars: usize) -> String {
     text.chars().take(max_chars).map(|letter| if letter == '\0' { '\u{fffd}' } else { letter }).collect()
 }

@@ -75,8 +75,8 @@ impl JobTransaction {
             return Err(tracker.lease_lost());
         }
         let (backend, job) = (Arc::clone(&tracker.shared.backend), tracker.fence.id);
-        // The transaction begins in a separate task that is never cancelled. Cancelling the task would return a connection to the pool
-        // with an open transaction.
+        // The transaction begins in a separate task that is never cancelled. If the task were cancelled, its connection would return to
+        // the pool with an open transaction.
         let beginning = tracker.shared.handlers.spawn(async move { backend.begin(job).await });
         let tx = beginning.await.map_err(|error| Error::Database(sqlx::Error::Io(std::io::Error::other(error))))??;
         Ok(Self { tx, tracker: Arc::clone(tracker) })
@@ -155,7 +155,7 @@ impl JobTransaction {
         *tracker.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let (fence, backend, guard) = (tracker.fence, Arc::clone(&tracker.shared.backend), CommitGuard(Arc::clone(&tracker)));
         let number = fence.attempt.unsigned_abs().into();
-        // The outcome is `Ok` or `Terminal`. Neither outcome is retried, so the attempt numbers and the backoff have no effect.
+        // The outcome is `Ok` or `Terminal`. Neither leads to a retry, so the attempt numbers and the backoff have no effect.
         let ending = Ending::new(verdict(outcome, number, number, &Backoff::DEFAULT, 0.0), fence.attempt, fence.key)
             .with_record(fence.keep)
             .with_dependents(fence.dependents)
@@ -198,7 +198,7 @@ pub trait ByRollback {}
 pub(crate) const NOT_COMPLETED: &str =
     "the handler began a transaction without completing it, so its writes were rolled back; return the result of `tx.complete(..)`";
 
-/// Maximum time that a commit waits for pending reports.
+/// Maximum time that a commit waits for pending progress reports to be written.
 const MAX_REPORT_WAIT: Duration = Duration::from_secs(1);
 
 impl Deref for JobTransaction {
@@ -249,7 +249,7 @@ pub(crate) enum CommitState {
     Written,
     /// The commit was rejected because the lease was lost.
     Lost,
-    /// The result of the commit is unknown.
+    /// The result of the commit is unknown, because the database was unreachable or the commit task did not finish.
     Unknown,
     /// The handler has ended, so further commits are rejected.
     Closed,

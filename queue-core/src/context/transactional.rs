@@ -25,7 +25,8 @@ impl AttemptTransaction {
         self.0.get().is_some()
     }
 
-    /// Begins the transaction. Waits for a connection without a time limit, because the handler has not started yet.
+    /// Begins the transaction. Waits for a connection without a time limit. The attempt's timeout does not apply yet, because the handler
+    /// has not started.
     pub(super) async fn begin(&self, tracker: &Arc<TransactionTracker>) -> Result<(), Error> {
         let transaction = loop {
             match JobTransaction::begin(tracker).await {
@@ -41,7 +42,7 @@ impl AttemptTransaction {
         Ok(())
     }
 
-    /// Completes the job. `output` is the handler's output as JSON text.
+    /// Completes the job and commits the transaction. `output` is the handler's output as JSON text.
     pub(super) async fn commit(&self, output: Option<&str>) -> Result<(), Failure> {
         // The handler has ended, so the lock is free unless the handler leaked a guard. With a leaked guard, the transaction is rolled
         // back.

@@ -30,8 +30,8 @@ pub fn most_together(most: usize, attempt: u32, max_attempts: u32, crashes: u32)
 mod tests {
     use super::*;
 
-    /// Returns the number of handler calls until one bad job among `most` jobs has failed permanently, if all batches have the maximum
-    /// size.
+    /// Returns the number of handler calls for `most` jobs, of which one always fails. The calls are counted until that job is a dead
+    /// letter. All batches have the maximum size.
     fn calls(most: usize, max_attempts: u32) -> usize {
         let (mut calls, mut failed) = (0, most);
         for attempt in 1..=max_attempts {

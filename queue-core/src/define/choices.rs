@@ -102,7 +102,7 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyPolicy {
-    /// The key is blocked: no job of the key runs until an operator requeues or discards the dead letter. A requeued dead letter keeps its
+    /// Blocks the key: none of its jobs runs until an operator requeues or discards the dead letter. A requeued dead letter keeps its
     /// position.
     #[default]
     Block,

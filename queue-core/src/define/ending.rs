@@ -1,6 +1,6 @@
 //! Mapping from a verdict to the parameters of the statement that writes the verdict, such as the verdict name and the delay.
 //!
-//! Statements that end jobs take their parameters only from this module. All its matches over verdicts are exhaustive.
+//! Statements that end jobs take their parameters only from this module. Its matches over verdicts are exhaustive.
 
 use std::{fmt, time::Duration};
 
@@ -134,7 +134,7 @@ impl Ending {
         self
     }
 
-    /// Sets the error. The error is truncated to the maximum length, and characters that the database cannot store are replaced.
+    /// Sets the error. The error is truncated to 8 KiB, and NUL characters are replaced because the database cannot store them.
     #[must_use]
     pub fn with_error(mut self, error: Option<String>) -> Self {
         self.error = error.map(storable_error);
@@ -202,9 +202,9 @@ impl Ending {
             Verdict::Complete if self.keep || self.has_dependents() => "complete",
             Verdict::Complete => FORGET,
             Verdict::Retry(_) => "retry",
-            // Jobs are parked and restarted by separate statements, which do not use this name. The common statement snoozes instead.
+            // Separate statements, which do not take this name, park and restart jobs. The common statement would snooze such a job.
             Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => "snooze",
-            // Jobs are expired by a separate statement, which does not use this name. The common statement treats the verdict as a release.
+            // A separate statement, which does not take this name, expires jobs. The common statement would release such a job.
             Verdict::Release | Verdict::Expire => "release",
             Verdict::Cancel => "cancel",
             Verdict::Dead => "dead",
@@ -236,7 +236,7 @@ impl Ending {
         }
     }
 
-    /// Returns the delay in milliseconds, or zero if the verdict has no delay.
+    /// Returns the delay of [`wait`](Self::wait) in milliseconds, or zero if the verdict has no delay.
     pub fn wait_ms(&self) -> f64 {
         self.wait().unwrap_or_default().as_secs_f64() * 1000.0
     }
@@ -246,7 +246,7 @@ impl Ending {
         self.key.map(|key| key.id)
     }
 
-    /// Returns the job's ordering key if the verdict releases the key to the next job.
+    /// Returns the job's ordering key if the verdict releases the key to the next job, and `None` otherwise.
     pub fn released_key(&self) -> Option<i64> {
         let key = self.key?;
         match self.verdict {
@@ -256,8 +256,8 @@ impl Ending {
         }
     }
 
-    /// Returns whether only the job's completion must be written: the first attempt completed the job, and the job keeps its record and
-    /// has neither an output nor an ordering key. Its only possible dependent is a gather, which counts completed parts.
+    /// Returns whether only the job's completion needs to be written: the first attempt completed the job, and the job keeps its record
+    /// and has neither an output nor an ordering key. A gather may count the job, but no other job may depend on it.
     pub fn is_plain(&self) -> bool {
         let is_first = self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none();
         is_first && self.dependents != Dependents::Jobs
@@ -296,7 +296,7 @@ impl Ending {
         self.output.take().is_some()
     }
 
-    /// Replaces the error and removes the output, because the database rejected a text. Returns whether the ending changed.
+    /// Replaces the error and removes the output, after the database rejected one of them. Returns whether the ending changed.
     pub fn redact(&mut self) -> bool {
         const PLACEHOLDER: &str = "the text of this error cannot be stored";
         let had_output = self.remove_output();

@@ -88,8 +88,8 @@ pub enum FailureKind {
     Retry,
     /// The job is retried after the given delay.
     RetryIn(Duration),
-    /// The job is retried after the given delay, as with [`FailureKind::RetryIn`]. During the delay, no job starts under the limits of its
-    /// job type.
+    /// The job is retried after the given delay, as with [`FailureKind::RetryIn`]. During the delay, the limits of the failed job's type
+    /// admit no job; see [`Failure::slow_down`].
     SlowDown(Duration),
     /// The job is not retried and becomes a dead letter.
     Terminal,
@@ -123,11 +123,11 @@ impl Failure {
     }
 
     /// Creates a failure for a rate-limited call to a service, for example a response with status 429. The job is retried after `wait`.
-    /// Until then, no job starts under the limits of its job type or, if the type has none, under the limit of its queue. Without any
+    /// Until then, the limits of its job type admit no job. If the type has no limits, the limit of its queue admits no job. Without any
     /// limit, the failure has the same effect as [`Failure::retry_in`].
     ///
-    /// The attempt is charged as for any other failure, so a job whose calls the service always rejects becomes a dead letter. If `wait`
-    /// exceeds 100 years, the failure is terminal.
+    /// The attempt is charged as for any other failure, so a job becomes a dead letter if the service rejects its call in every attempt.
+    /// If `wait` exceeds 100 years, the failure is terminal.
     ///
     /// ```
     /// use queue_core::Failure;
@@ -205,7 +205,7 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// Adds the method `terminal` to results whose error a retry cannot fix: `.terminal()?`.
+/// Adds the method `terminal` to `Result`, for errors that a retry cannot fix: `.terminal()?`.
 ///
 /// ```
 /// use queue_core::{FailureKind, JobResult, TerminalExt as _};

@@ -5,7 +5,7 @@ use std::{fmt, num::ParseIntError, str::FromStr};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// Id of a job. An id consists of the job's enqueue time, in milliseconds by the database's clock, and 20 bits of a sequence.
+/// Id of a job. The high bits are the job's enqueue time in milliseconds by the database's clock. The low 20 bits come from a sequence.
 ///
 /// Ids therefore sort by age, and an id determines the day partition of its job. In JSON, an id is a string, because it exceeds the
 /// integer range of a JavaScript number.

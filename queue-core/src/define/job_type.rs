@@ -43,12 +43,12 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
     #[doc(hidden)]
     const HAS_UPGRADES: bool = true;
 
-    /// Returns the ordering key of the job, which an enqueue can override. The option `key = ..` or `fifo` defines the key. Returns `None`
-    /// without these options.
+    /// Returns the ordering key of the job, which an enqueue can override. The option `key = ..` or `fifo` defines the key. Returns
+    /// `None` without these options.
     ///
-    /// Jobs of one key in one queue run one at a time, regardless of their types, in the commit order of their enqueues. The order holds
-    /// for any number of workers and across retries. The option `fifo` uses the empty key, which orders all jobs of
-    /// `fifo` types in a queue.
+    /// Jobs with the same key and queue run one at a time, in the order in which their enqueues committed. Jobs of different types share
+    /// this order. The order holds for any number of workers and across retries. The option `fifo` uses the empty key, which orders all
+    /// jobs of `fifo` types in a queue.
     fn ordering_key(&self) -> Option<Cow<'_, str>> {
         None
     }
@@ -59,8 +59,8 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
         None
     }
 
-    /// Returns the payload of scheduled jobs, which is the default value of the type. Returns `None` for a type without the option
-    /// `cron = ..` or `every = ..`.
+    /// Returns the payload of the jobs that the type's schedule enqueues, which is the default value of the type. Returns `None` for a
+    /// type without the option `cron = ..` or `every = ..`.
     fn scheduled() -> Option<Self> {
         None
     }

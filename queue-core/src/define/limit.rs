@@ -45,8 +45,8 @@ impl Limit {
 
     const NONE: Self = Self { name: None, concurrency: None, rate: None, burst: None, keyed: false };
 
-    /// Creates a limit without a name, a concurrency or a rate, for example for [`Queue::set_limit`](crate::Queue::set_limit), which takes
-    /// the name as an argument.
+    /// Creates a limit without a name, a concurrency or a rate. Used, for example, with [`Queue::set_limit`](crate::Queue::set_limit),
+    /// which takes the name as an argument.
     pub const fn new() -> Self {
         Self::NONE
     }

@@ -1,7 +1,7 @@
 //! Output of another flow node, as a field of a payload.
 //!
 //! While the flow is being enqueued, the field is a placeholder that names the node. The store replaces the placeholder with the output
-//! before the job becomes ready.
+//! before the dependent job becomes ready.
 
 use std::{cell::RefCell, fmt, sync::Arc};
 
@@ -40,7 +40,7 @@ use super::failure::{Failure, JobResult};
 /// ```
 #[derive(Clone)]
 pub struct NodeOutput<T> {
-    /// Name of the node whose output the field holds.
+    /// Name of the node that produces the output.
     node: Arc<str>,
     state: OutputState<T>,
 }

@@ -10,7 +10,7 @@ use crate::define::{Backoff, Durability, KeyPolicy, Limit, Priority, Retain, Sta
 
 /// Options of a job type, such as its name, queue, retries and timeout.
 ///
-/// Options of a type without the macro:
+/// A job type that is implemented without the macro creates its options as follows:
 ///
 /// ```
 /// use queue_core::options::Options;
@@ -66,7 +66,7 @@ pub struct Options {
     pub tz: Option<&'static str>,
     /// Maximum number of jobs in a batch, `None` if a handler runs one job at a time; see [`Options::batch`].
     pub batch: Option<usize>,
-    /// Maximum time that a claimed job waits for a fuller batch; see [`Options::batch_wait`].
+    /// Maximum time that a claimed job waits for its batch to fill; see [`Options::batch_wait`].
     pub batch_wait: Duration,
     /// Maximum size of an attempt's log in bytes, `None` if logs are not stored; see [`Options::keep_logs`].
     pub keep_logs: Option<usize>,
@@ -143,17 +143,17 @@ impl Options {
         self
     }
 
-    /// Sets the maximum time that a claimed job waits for a fuller batch while a slot is free, as in `batch_wait = "200ms"`. The maximum is
-    /// one minute. By default a batch starts with the jobs that are available.
+    /// Sets the maximum time that a claimed job waits for its batch to fill while a slot is free, as in `batch_wait = "200ms"`. The
+    /// maximum is one minute. By default a batch starts with the jobs that are available.
     #[must_use]
     pub const fn batch_wait(mut self, wait: Duration) -> Self {
         self.batch_wait = wait;
         self
     }
 
-    /// Stores log events of the handler at `INFO` and above, up to a maximum size per attempt, as in `keep_logs = "64KiB"`. The size is 1 B
-    /// to 1 MiB. If a log is longer, its beginning and its end are stored, with the size of the omitted middle. By default logs are not
-    /// stored.
+    /// Stores log events of the handler at `INFO` and above, as in `keep_logs = "64KiB"`. The value is the maximum log size per attempt,
+    /// from 1 B to 1 MiB. If a log is longer, its beginning and its end are stored, with the size of the omitted middle. By default logs
+    /// are not stored.
     ///
     /// The option requires the layer `queue_worker::logs()` in the program's subscriber, which `queue_worker::main!` installs. Logs are
     /// stored unencrypted. Not available with `batch`.
@@ -266,9 +266,10 @@ impl Options {
     /// Sets the retention of completed, cancelled and expired jobs, as in `retain = "30d"`. With `retain = "none"` a completed job is
     /// deleted immediately. Default: the retention of the store.
     ///
-    /// Use a retention longer than the store's for only a few jobs, because their rows are moved when the store drops their day partition.
-    /// If the retention is shorter than the store's, workers delete expired history about once a minute. The worker that started last
-    /// determines the retention. Dead letters have a separate retention, the worker's `dead_retention`.
+    /// Use a retention longer than the store's for only a few jobs: when the store drops a day partition, it moves the rows of such jobs.
+    /// If the retention is shorter than the store's, workers delete expired history about once a minute. If workers declare different
+    /// retentions, the declaration of the worker that started last applies. Dead letters have a separate retention, the worker's
+    /// `dead_retention`.
     #[must_use]
     pub const fn retain(mut self, retain: Retain) -> Self {
         self.retain = retain;
@@ -287,13 +288,14 @@ impl Options {
     /// [`Context::transaction`](crate::Context::transaction). By default the handler and the completion use separate transactions. Not
     /// available with `durable` or `batch`.
     ///
-    /// Benefit: all writes of the handler in this transaction take effect exactly once, because they commit together with the completion. A
-    /// failure, a panic, a timeout or the end of the process rolls the transaction back, and the attempt is charged as usual. Handlers of
-    /// other types can begin such a transaction with [`Context::begin`](crate::Context::begin).
+    /// Benefit: all writes of the handler in this transaction take effect exactly once, because they commit together with the completion.
+    /// A failure, a panic, a timeout or the end of the process rolls the transaction back, and the attempt is charged as usual. Handlers
+    /// of other types can begin such a transaction with [`Context::begin`](crate::Context::begin).
     ///
-    /// Cost: each running job occupies a connection of the pool and needs its own commit, so the throughput is far lower than that of plain
-    /// jobs. If no connection is free, a job waits, so configure at least as many pool connections as slots. A long handler delays vacuum.
-    /// While the handler runs, idle workers keep polling instead of sleeping until a notification. A failed statement in the transaction
+    /// Cost: each running job occupies a connection of the pool and needs its own commit, so the throughput is far lower than that of
+    /// plain jobs. If no connection is free, a job waits, so configure at least as many pool connections as slots. A long handler delays
+    /// vacuum. While the handler runs, idle workers keep polling instead of sleeping until a notification. They cannot rely on
+    /// notifications, because an already open transaction may enqueue jobs without sending one. A failed statement in the transaction
     /// fails the attempt, unless the statement ran in a nested transaction. Effects outside of the transaction may still be repeated.
     #[must_use]
     pub const fn transactional(mut self) -> Self {
@@ -309,8 +311,8 @@ impl Options {
         self
     }
 
-    /// Sets whether a dead letter blocks its ordering key, as in `key_policy = skip`; see [`KeyPolicy`]. With the default, `block`, the
-    /// key waits for an operator.
+    /// Sets whether a dead letter blocks its ordering key, as in `key_policy = skip`; see [`KeyPolicy`]. With the default, `block`, no
+    /// job of the key runs until an operator requeues or discards the dead letter.
     #[must_use]
     pub const fn key_policy(mut self, key_policy: KeyPolicy) -> Self {
         self.key_policy = key_policy;

@@ -69,8 +69,8 @@ impl Backoff {
         self
     }
 
-    /// Sets the jitter: the fraction, from 0 to 1, by which each delay varies at random. Jitter keeps jobs that failed together from being
-    /// retried together. Default: 0.
+    /// Sets the jitter: the maximum fraction, from 0 to 1, by which a delay is lengthened or shortened at random. Jitter keeps jobs that
+    /// failed together from being retried together. Default: 0.
     #[must_use]
     pub const fn jitter(mut self, jitter: f64) -> Self {
         self.jitter = jitter;
@@ -135,7 +135,7 @@ pub enum Outcome {
     TimedOut,
     /// The handler did not fail, but requested another run after the given delay.
     Snoozed(Duration),
-    /// The handler of a durable job is waiting for a signal, for at most the given duration.
+    /// The handler of a durable job is waiting for a signal, for at most the given duration. Without a duration, it waits indefinitely.
     Parked(Option<Duration>),
     /// The handler of a durable job restarted the job with another payload.
     Restarted,
@@ -183,11 +183,12 @@ pub enum Verdict {
     Complete,
     /// The attempt failed. The job is retried after the given delay.
     Retry(Duration),
-    /// The attempt failed permanently. The job becomes a dead letter.
+    /// The attempt failed, and the failure is terminal or no attempts remain. The job becomes a dead letter.
     Dead,
     /// The attempt did not fail. The job runs again after the given delay, and no attempt is charged.
     Snooze(Duration),
-    /// The attempt did not fail. The job runs again after one of the signals it awaits, or after the given delay. No attempt is charged.
+    /// The attempt did not fail. The job runs again after one of the signals it awaits, or after the given delay if there is one. No
+    /// attempt is charged.
     Park(Option<Duration>),
     /// The attempt did not fail. The job is ready again with another payload, and its progress is discarded.
     Restart,
@@ -202,7 +203,7 @@ pub enum Verdict {
 
 /// Returns the verdict on attempt number `attempt` (counted from 1) of a job with at most `max_attempts` attempts.
 ///
-/// `dice` is a random number from 0 to 1, drawn by the caller from a uniform distribution.
+/// `dice` determines the jitter of the retry delay. The caller draws it from a uniform distribution between 0 and 1.
 pub fn verdict(outcome: Outcome, attempt: u32, max_attempts: u32, backoff: &Backoff, dice: f64) -> Verdict {
     let last = attempt >= max_attempts;
     match outcome {

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::ending::{Dependents, OrderingKey};
 
-/// Schedule tick that caused the enqueue of a job; see [`Context::tick`](crate::Context::tick).
+/// Schedule tick for which a job was enqueued; see [`Context::tick`](crate::Context::tick).
 ///
 /// ```
 /// # use queue_core::Context;
@@ -42,14 +42,15 @@ pub(crate) struct SystemAttributes<'a> {
 }
 
 impl<'a> SystemAttributes<'a> {
-    /// Parses the column's JSON text. Invalid text counts as empty.
+    /// Parses the column's JSON text. A missing or invalid text yields no attributes.
     pub(crate) fn parse(text: Option<&'a str>) -> Self {
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
     /// Returns which jobs are notified when the job ends.
     pub(crate) fn dependents(&self) -> Dependents {
-        // Any attribute value counts: an unnecessary notification is cheap, but a missed notification would leave a job waiting.
+        // An attribute with an invalid value also counts. An unnecessary notification is cheap, but a missed notification would leave a
+        // job waiting.
         match (self.child_of.or(self.node_of), self.part_of) {
             (Some(_), _) => Dependents::Jobs,
             (None, Some(_)) => Dependents::Gather,
@@ -57,7 +58,8 @@ impl<'a> SystemAttributes<'a> {
         }
     }
 
-    /// Returns the expiry time. Like the database, ignores a value that is not in the format of `queue.expiry_text`.
+    /// Returns the expiry time, or `None` if there is none or its value is not in the format of `queue.expiry_text`. The database ignores
+    /// such a value too.
     pub(crate) fn expires_at(&self) -> Option<DateTime<Utc>> {
         let text: &str = serde_json::from_str(self.expires_at?.get()).ok()?;
         let form = [(10, b'T'), (19, b'.'), (26, b'Z')];
@@ -65,7 +67,7 @@ impl<'a> SystemAttributes<'a> {
         if is_ours { text.parse().ok() } else { None }
     }
 
-    /// Returns the schedule tick that caused the enqueue of the job, if any.
+    /// Returns the schedule tick for which the job was enqueued, or `None` if no schedule enqueued the job.
     pub(crate) fn tick(&self) -> Option<Tick> {
         let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
         Some(Tick { schedule: text(self.schedule?)?, at: text(self.tick?)?.parse().ok()? })

@@ -38,8 +38,8 @@ pub(crate) fn storable_output(json: String) -> String {
             out.push_str("\\ufffd");
             rest = after;
         } else {
-            // The backslash and the escaped character, which may be another backslash, are copied unchanged. In a forged `RawValue`, the
-            // text may end after the backslash, or any character may follow.
+            // The backslash and the escaped character, which may be another backslash, are copied unchanged. A handler can forge a
+            // `RawValue` that is not valid JSON. Its text may end after the backslash, or any character may follow.
             let escape = 1 + after.chars().nth(1).map_or(0, char::len_utf8);
             out.push_str(&after[..escape]);
             rest = &after[escape..];

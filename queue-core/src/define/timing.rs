@@ -1,4 +1,5 @@
-//! Tick times of a schedule, and the handling of missed ticks. The caller passes the database's current time.
+//! Tick times of a schedule, and the handling of missed ticks. The caller passes the database's current time, so the clock of the worker
+//! has no effect.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use super::duration::format_duration;
 pub enum Timing {
     /// Times that match a cron expression.
     Cron(Box<Cron>),
-    /// Every multiple of the given duration since 1970, in UTC.
+    /// Every multiple of the given duration, counted from 1970-01-01 00:00 UTC.
     Every(TimeDelta),
 }
 
-/// Handling of missed ticks. A tick is missed if no worker handled it within the schedule's grace period, one minute by default.
+/// Policy for missed ticks. A tick is missed if no worker handled it within the schedule's grace period, one minute by default.
 ///
 /// ```
 /// use queue_core::schedule::{Missed, Schedule};
@@ -35,7 +36,7 @@ pub enum Missed {
     CatchUp(u16),
 }
 
-/// Handling of a tick while the job of an earlier tick has not finished.
+/// Policy for a tick that is due while a job of an earlier tick has not finished.
 ///
 /// ```
 /// use queue_core::schedule::{Overlap, Schedule};
@@ -60,7 +61,7 @@ pub enum Overlap {
 pub struct DueTicks {
     /// Ticks to handle, from the earliest to the latest.
     pub ticks: Vec<DateTime<Utc>>,
-    /// Action for the ticks: `enqueue` or `miss`.
+    /// Action for the ticks: `enqueue` enqueues their jobs, and `miss` only records the ticks as missed.
     pub action: &'static str,
     /// Next due time of the schedule; `None` if no tick follows.
     pub next: Option<DateTime<Utc>>,
@@ -99,8 +100,9 @@ impl Timing {
         std::iter::successors(self.next(after), |tick| self.next(*tick)).take(most).collect()
     }
 
-    /// Returns the last ticks from `from` to `until`, at most `most`, in ascending order. `from` is a tick. The search starts close to
-    /// `until` and doubles its range until it has enough ticks, so it computes few earlier ticks.
+    /// Returns the last `most` ticks between `from` and `until`, in ascending order, or all ticks if there are fewer. `from` must be a
+    /// tick. The search starts close to `until` and doubles its range until it has enough ticks, so it does not compute all ticks since
+    /// `from`.
     fn last_ticks(&self, from: DateTime<Utc>, until: DateTime<Utc>, most: usize) -> Vec<DateTime<Utc>> {
         let mut back = TimeDelta::minutes(2);
         loop {
@@ -114,8 +116,9 @@ impl Timing {
         }
     }
 
-    /// Returns the ticks to handle at time `now`, with the action for these ticks. `tick` is the next tick of the schedule. Returns
-    /// `None` if the schedule is not due.
+    /// Returns the ticks to handle at time `now`, with the action for these ticks. Returns `None` if the schedule is not due. `tick` is
+    /// the earliest tick that has not been handled yet. If `tick` equals `skip`, the tick that an operator skips, it is returned alone.
+    /// The database then records it as skipped.
     pub fn due(
         &self,
         missed: Missed,
@@ -144,7 +147,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_hours(365 * 24);
 
 impl Missed {
-    /// Returns the SQL name of the policy: `coalesce`, `skip` or `catch_up(3)`.
+    /// Returns the SQL name of the policy: `coalesce`, `skip`, or `catch_up` with the number of ticks, for example `catch_up(3)`.
     pub fn to_sql(self) -> String {
         match self {
             Self::Coalesce => "coalesce".to_owned(),

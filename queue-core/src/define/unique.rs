@@ -1,4 +1,4 @@
-//! Unique jobs: the job's key, how long the job holds the key, and the outcome of an enqueue whose key is held.
+//! Unique jobs: the uniqueness key, the time during which a job holds it, and the outcome of an enqueue whose key is held by another job.
 //!
 //! The SQL function `queue.enqueue_with` stores the keys and enforces uniqueness.
 
@@ -35,12 +35,13 @@ pub enum While {
     /// The job holds the key until a worker claims the job, so an enqueue after the claim creates another job. A retried job holds its
     /// key again, unless another job has taken the key.
     ///
-    /// If an enqueue finds a waiting job, no worker claims that job before the enqueue's transaction ends. The job therefore sees
-    /// everything that the transaction has written.
+    /// If an enqueue finds a waiting job that holds its key, no worker claims that job before the enqueue's transaction ends. The handler
+    /// of the job therefore sees everything that the transaction has written.
     Queued,
-    /// The job holds the key until the job's history is pruned, after the type's [`retain`](crate::options::Options::retain) or the
-    /// retention of the store. Finished work is therefore not repeated. A dead letter holds the key until the dead letter is discarded or
-    /// its retention ends. A completed job of a type with `retain = "none"` leaves no history.
+    /// The job holds the key until its history is pruned at the end of its retention, which the type's
+    /// [`retain`](crate::options::Options::retain) or the store determines. Finished work is therefore not repeated. A dead letter holds
+    /// the key until the dead letter is discarded or its retention ends. A completed job of a type with `retain = "none"` leaves no
+    /// history, so its key is free when the job completes.
     Kept,
     /// The job holds the key for the given duration after the enqueue, regardless of the job's state. The duration is measured by the
     /// database's clock and is at least 1 ms.
@@ -58,7 +59,8 @@ impl While {
         }
     }
 
-    /// Returns whether the database can add the duration to its clock without an overflow.
+    /// Returns whether the duration of [`While::For`] is accepted: at least 1 ms, and at most 1,000 years so that adding it to the
+    /// database's clock cannot overflow.
     pub(crate) fn is_in_range(self) -> bool {
         const MAX_HOLD: Duration = Duration::from_hours(24 * 365 * 1000);
         !matches!(self, Self::For(time) if time < Duration::from_millis(1) || time > MAX_HOLD)
@@ -166,7 +168,8 @@ pub struct Unique {
 }
 
 impl Unique {
-    /// Sets the payload fields that form the key, as in `fields(a, b)`. Without fields, all jobs of the type have the same key.
+    /// Creates the default settings. In `#[job(unique(..))]`, `fields(a, b)` lists the payload fields that form the key. If the list is
+    /// empty, all jobs of the type have the same key.
     #[must_use]
     pub const fn fields() -> Self {
         Self { held: While::Live, on_conflict: OnConflict::Keep }
@@ -246,8 +249,8 @@ impl UniqueKey {
     }
 }
 
-/// Writes `value` as JSON with sorted object keys, so that the key does not depend on the iteration order of a map. The recursion depth is
-/// bounded, because the payload that contains the value has already been encoded.
+/// Writes `value` as JSON with sorted object keys, so that the key does not depend on the iteration order of a map. The recursion depth
+/// is bounded, because the payload that contains the value has already been encoded, and the encoder rejects deep nesting.
 fn write_sorted(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {

@@ -5,8 +5,8 @@ use std::{borrow::Cow, fmt};
 /// Maximum payload version of a type.
 pub(crate) const MAX_VERSION: u16 = 9999;
 
-/// Returns the stored name of the job type `name` at this payload version, like the SQL function `queue.stored_type`. The first version
-/// is stored under the plain name, so types without versions are unaffected.
+/// Returns the stored name of the job type `name` at this payload version, like the SQL function `queue.stored_type`. Version 1 is stored
+/// under the plain name, so a type without the option `version` is stored under its own name.
 pub fn stored_type(name: &'static str, version: u16) -> Cow<'static, str> {
     if version > 1 { Cow::Owned(format!("{name}@{version}")) } else { Cow::Borrowed(name) }
 }
@@ -14,7 +14,7 @@ pub fn stored_type(name: &'static str, version: u16) -> Cow<'static, str> {
 /// Splits a stored name into the job type and the version.
 pub fn type_and_version(stored: &str) -> (&str, u16) {
     match stored.split_once('@') {
-        // Stored versions are always numbers, because the lane table checks the name.
+        // The fallback is never used, because a check constraint of the lane table admits only numeric versions.
         Some((name, version)) => (name, version.parse().unwrap_or(u16::MAX)),
         None => (stored, 1),
     }

@@ -19,7 +19,8 @@ use crate::{
     trace,
 };
 
-/// Jobs of any types that are enqueued together, in insertion order. Unique jobs are enqueued last, in the order of their keys.
+/// Set of jobs of any types that are enqueued together, in parts of at most 8,192 jobs. In each part, the jobs are enqueued in insertion
+/// order, except that unique jobs are enqueued last, in the order of their keys' hashes.
 ///
 /// [`add`](Self::add) checks the payload. Enqueuing does not change the batch, so a retried transaction can enqueue the batch again.
 ///

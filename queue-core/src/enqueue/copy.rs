@@ -1,9 +1,9 @@
-//! Writes jobs by `COPY`: reserves a block of ids, streams the encoded payloads into `job` under these ids, then copies the entries in
-//! `ready` and `scheduled`.
+//! Writes jobs by `COPY`: reserves a block of ids, streams the encoded payloads into `job` under these ids, then copies the entries of
+//! the jobs into `ready` and `scheduled`.
 //!
-//! Blocks are large, because every third `COPY` over TCP waits for 40 ms: `sqlx` does not disable Nagle's algorithm, and the last message
-//! is small. Dropping the future during a `COPY` interrupts the protocol exchange, so the owner of the connection must close the
-//! connection.
+//! The blocks of ids are large, so that few `COPY` statements are needed. Every third `COPY` over TCP waits for 40 ms, because its last
+//! message is small and `sqlx` does not disable Nagle's algorithm. Dropping the future during a `COPY` interrupts the protocol exchange,
+//! so the owner of the connection must close the connection.
 
 use std::iter::Peekable;
 
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::error::Error;
 
-/// Statement that copies payloads under reserved ids. The entries are copied in the same transaction, so a rollback removes payloads and
-/// entries.
+/// Statement that copies payloads under reserved ids. The jobs' entries in `ready` and `scheduled` are copied in the same transaction, so
+/// a rollback removes payloads and entries.
 const JOB: &str = "copy queue.job (id, lane, max_attempts, payload) from stdin with (format binary)";
 
 /// Statement that copies the entries of ready jobs, in the order of their ids.
@@ -29,13 +29,13 @@ const SCHEDULED: &str = "copy queue.scheduled (run_at, id, lane) from stdin with
 /// Maximum number of ids per reservation.
 const MAX_BLOCK: usize = 262_144;
 
-/// Minimum number of ids per reservation, used if the number of rows is unknown.
+/// Minimum number of ids per reservation. Also used if the number of remaining rows is unknown.
 const MIN_BLOCK: usize = 8192;
 
 /// Buffer size in bytes. A full buffer is sent to the server.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// Writes the rows up to the first row that the copied columns cannot hold. Returns the remaining rows.
+/// Writes the rows before the first row that the copied columns cannot hold. Returns that row and all later rows.
 pub(super) async fn write<'r>(
     connection: &mut PgConnection,
     places: &LanePlaces<'_>,
@@ -59,8 +59,8 @@ fn is_plain(row: &Result<EnqueueRow<'_>, Error>) -> bool {
     row.as_ref().map_or(true, EnqueueRow::is_plain)
 }
 
-/// Reserves ids and returns them in ascending order. The ids are sorted because jobs are claimed in id order, and the sequence
-/// occasionally restarts at 0 within a millisecond.
+/// Reserves ids and returns them in ascending order. The ids are sorted because jobs are claimed in id order. An id ends with a sequence
+/// number, which may restart at 0 between two ids of the same millisecond.
 async fn reserve(connection: &mut PgConnection, places: &LanePlaces<'_>, count: usize) -> Result<Vec<i64>, Error> {
     let reserve = sqlx::query_scalar(places.store.sql(include_str!("../../sql/reserve_ids.sql"))).bind(count as i32);
     let mut ids: Vec<i64> = reserve.fetch_one(connection).await.map_err(|error| store_error(error, places.store))?;

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use crate::{define::format_duration, error::Error};
 
-/// Maximum delay in seconds: 3,000 years.
+/// Maximum delay of the start or the expiry of a job, in seconds: 3,000 years.
 pub(super) const MAX_DELAY_SECS: u64 = 94_608_000_000;
 
 /// Expiry of a job: none, an absolute time, or a duration.
@@ -18,7 +18,7 @@ pub(super) enum Expiry {
     In(Duration),
 }
 
-/// Returns whether the tables can store `time`.
+/// Returns whether `time` is within the accepted range, the years 1970 to 9999.
 pub(super) fn is_in_range(time: DateTime<Utc>) -> bool {
     const LATEST: i64 = 253_402_300_799; // the last second of 9999
     (0..=LATEST).contains(&time.timestamp())

@@ -8,7 +8,7 @@ use crate::{
     schema::Store,
 };
 
-/// Handle to an enqueued job of a known type. The job exists once the transaction of its enqueue has committed.
+/// Handle to an enqueued job of a known type. The job exists once the transaction that enqueued the job has committed.
 ///
 /// The handle dereferences to a [`JobRef`], which provides the job's id, its store, and the operations on the job.
 ///

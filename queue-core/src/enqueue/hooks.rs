@@ -57,7 +57,8 @@ pub fn on_enqueue(hook: impl Fn(&mut PendingEnqueue<'_>) + Send + Sync + 'static
 /// Calls the hooks of this process for a job.
 pub(super) fn call_hooks(options: &mut EnqueueOptions) {
     let Some(hooks) = HOOKS.get() else { return };
-    // The list is cloned, because a hook may register another hook.
+    // The list is cloned, so that the lock is not held while a hook runs. A hook may register another hook, which takes the lock for
+    // writing.
     let hooks = hooks.read().unwrap_or_else(PoisonError::into_inner).clone();
     for hook in hooks {
         hook(&mut PendingEnqueue(options));

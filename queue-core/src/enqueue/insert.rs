@@ -19,7 +19,7 @@ use crate::error::Error;
 /// Maximum number of rows per chunk. A larger chunk would not be faster.
 pub(super) const CHUNK: usize = 8192;
 
-/// Maximum payload size of a chunk in bytes.
+/// Payload size in bytes at which a chunk is full. The last row may make the chunk larger.
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
 /// Number of rows that are encoded between two yields to other tasks.
@@ -59,8 +59,8 @@ pub(super) async fn next_chunk<'a>(rows: &mut EnqueueRows<'a>) -> Result<Vec<Enq
     Ok(chunk)
 }
 
-/// Ordering keys locked by this enqueue. If all rows fit into one chunk, only their keys are locked. If more chunks may follow, all keys of
-/// the store are locked, because locking keys in several steps could deadlock.
+/// Ordering keys locked by this enqueue. If all rows fit into one chunk, only their keys are locked. If more chunks may follow, all keys
+/// of the store are locked, because an enqueue that locks keys chunk by chunk could deadlock with another enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockedKeys {
     None,

@@ -31,7 +31,7 @@ use crate::{
 /// Maximum number of jobs in a chunk.
 const CHUNK: usize = 1000;
 
-/// Maximum payload size of a chunk in bytes.
+/// Payload size in bytes at which a chunk is full. The last job may make the chunk larger.
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
 impl Durable {
@@ -205,7 +205,8 @@ where
     Ok(rows)
 }
 
-/// Enqueues a chunk in the transaction. Returns placeholder ids without a transaction, as in a test that enqueues nothing.
+/// Enqueues a chunk in the transaction and returns the ids of the jobs. If `tx` is `None`, as in tests without a database, enqueues
+/// nothing and returns placeholder ids.
 async fn write(
     tx: Option<OwnedTransaction>,
     store: Store,

@@ -107,7 +107,7 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     ///
     /// Waiting producers are not served in order: available capacity goes to the first producer that retries. A waiting producer holds no
     /// locks. If the future is dropped, the job may or may not have been enqueued. Waiting is not allowed in a transaction
-    /// ([`Error::WaitInTransaction`]), because the wait could block the transactions that finish jobs and free capacity.
+    /// ([`Error::WaitInTransaction`]), because locks of your transaction could block the transactions that finish jobs and free capacity.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -163,12 +163,13 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
                 pause = (pause * 2).min(MAX_RETRY_DELAY);
             }
         }
-        // Only or last attempt. If the queue is at its capacity, returns the error `AtCapacity`, or `None` with `unless_at_capacity`.
+        // This is the only attempt, or the last one after waiting for capacity. If the queue is at its capacity, `send` returns the error
+        // `AtCapacity`, or `None` with `unless_at_capacity`.
         job.send(&mut on, unless_at_capacity).await
     }
 }
 
-/// Encoded job that can be sent again after the enqueue was rejected.
+/// Encoded job, which can be sent again if the queue was at its capacity.
 struct PreparedEnqueue {
     row: EnqueueRow<'static>,
     options: EnqueueOptions,
@@ -189,7 +190,7 @@ impl PreparedEnqueue {
         };
         let row = query.fetch_one(&mut *on.acquire().await?).await.map_err(|error| store_error(error, self.store))?;
         let id: Option<JobId> = row.try_get(0)?;
-        // A job that the fast path writes is always new.
+        // The fast path returns no outcome, because its job is always new.
         let outcome = if row.len() > 1 { EnqueueOutcome::from_sql(row.try_get(1)?) } else { EnqueueOutcome::New };
         Ok(id.map(|id| JobHandle::enqueued(JobRef::from_id(id).in_store(self.store), outcome)))
     }

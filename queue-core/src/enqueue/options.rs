@@ -97,12 +97,12 @@ macro_rules! option_methods {
 
         /// Makes the job unique by `key`. The job is not enqueued if another job of its type holds the key in its queue. The key may have
         /// any length and must not contain NUL. This key takes precedence over the key derived from the type's fields. If one enqueue
-        /// contains several jobs with the same key, the first job is written.
+        /// contains several jobs with the same key, only the first job is written.
         ///
         /// [`JobHandle::outcome`](crate::JobHandle::outcome) returns the outcome. Producers with the same key wait for each other's
-        /// transactions, and a rollback frees the key. Uniqueness holds at every isolation level. At levels above read committed, a
-        /// conflict with rows outside of your snapshot is a serialization failure. Transactions that take several keys in different
-        /// orders may deadlock, and the server then aborts one of the transactions.
+        /// transactions, and a rollback frees the key. Uniqueness holds at every isolation level. At levels above read committed, an
+        /// enqueue fails with a serialization error if it conflicts with a row that your snapshot does not contain. Transactions that
+        /// take several keys in different orders may deadlock, and the server then aborts one of the transactions.
         pub fn unique($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().unique.get_or_insert_default().key = Some(key.into());
             $same
@@ -123,8 +123,8 @@ macro_rules! option_methods {
 
         /// Adds a value to the job's metadata, replacing any earlier value of the same key. A job's metadata has at most 4 KiB of JSON.
         ///
-        /// Metadata is available to the handler ([`Context::meta`](crate::Context::meta)), in lists and filters, and to code that does
-        /// not know the payload type.
+        /// Metadata is available to the handler ([`Context::meta`](crate::Context::meta)), to lists and filters of jobs, and to code that
+        /// does not know the payload type.
         pub fn meta($($this)*, key: impl Into<String>, value: impl serde::Serialize) -> $returned {
             $same.options_mut().add_meta(key.into(), &value);
             $same
@@ -188,7 +188,7 @@ pub struct EnqueueOptions {
     pub(super) fair: Option<String>,
     /// Uniqueness settings; `None` if the job is not unique.
     pub(super) unique: Option<Uniqueness>,
-    /// Metadata. Each value is JSON text, or an encoding error.
+    /// Metadata by key. Each value is JSON text, or the error of its encoding, which the enqueue then returns.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
     /// Membership of the job in a flow or a map.
     pub(super) system: Option<Membership>,
@@ -332,8 +332,8 @@ impl EnqueueOptions {
         self.meta.iter().filter_map(|(key, value)| Some((&**key, &**value.as_ref().ok()?))).collect()
     }
 
-    /// Serializes the options under the names that `queue.enqueue` expects. `EnqueueRow` serializes the keys, because the payload may
-    /// define them.
+    /// Serializes the options under the names that `queue.enqueue` expects. `EnqueueRow` serializes the ordering key and the
+    /// uniqueness key, because the payload may define them.
     pub(super) fn write<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error> {
         to.serialize_entry("queue", &self.queue)?;
         to.serialize_entry("priority", &self.priority)?;

@@ -19,7 +19,7 @@ use crate::{
 /// Iterator over the rows to write. Each row is encoded on demand.
 pub(super) type EnqueueRows<'a> = Box<dyn Iterator<Item = Result<EnqueueRow<'a>, Error>> + Send + 'a>;
 
-/// Result of a bulk write: the number of jobs and, if requested, their ids in order.
+/// Result of a bulk write: the number of rows and, if requested, the id of each row's job, in the order of the rows.
 pub(super) struct BulkResult {
     pub(super) count: u64,
     pub(super) ids: Option<Vec<JobId>>,
@@ -53,7 +53,7 @@ pub(super) struct LanePlaces<'t> {
     /// Lane and times for each entry of `options`.
     by_options: Vec<LanePlace>,
     payload_limit: usize,
-    /// Whether at least one of the queues has a capacity.
+    /// Whether at least one of the enqueue's queues has a capacity.
     has_capacity: bool,
     /// Whether jobs must be enqueued one by one through SQL functions, because the role has no privileges on the tables.
     pub(super) through_functions: bool,
@@ -105,12 +105,13 @@ impl<'t> LanePlaces<'t> {
         row.key(self.options_of(row))
     }
 
-    /// Fails if `jobs` more jobs would certainly exceed the capacity of a queue. Called before any job is written.
+    /// Fails if `jobs` jobs would certainly exceed the capacity of a queue. `jobs` is the minimum number of jobs in the enqueue. Called
+    /// before any job is written.
     pub(super) async fn check_capacity(&self, connection: &mut PgConnection, jobs: u64) -> Result<(), Error> {
         if self.has_capacity {
             self.execute_per_queue(&mut *connection, include_str!("../../sql/check_capacity.sql"), jobs).await?;
-            // Workers may have started to remove the lanes since the previous query. After this query the lanes are not removed, because
-            // this transaction writes to them.
+            // Workers may have started to remove the lanes since `load` found them. This query assigns an id to the transaction, so the
+            // lanes are not removed before the jobs are written.
             let lanes: BTreeSet<_> = self.options.iter().map(lane_of).collect();
             find_or_create_lanes(connection, self.store, lanes.iter(), true).await?;
         }
@@ -118,8 +119,8 @@ impl<'t> LanePlaces<'t> {
     }
 
     /// Finishes a bulk enqueue. Takes capacity for `jobs` jobs; `jobs` is 0 if the capacity has already been taken. Notifies idle workers
-    /// once per queue. If `keyed` is set, also notifies the workers that process ordering keys. Does nothing after an enqueue through SQL
-    /// functions, which have already done this work.
+    /// once per queue. If `keyed` is set, also notifies them that jobs with ordering keys may be able to run. Does nothing if
+    /// `through_functions` is set, because the SQL functions have already taken the capacity and notified the workers.
     pub(super) async fn finish(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
         if self.through_functions {
             return Ok(());
@@ -146,8 +147,9 @@ impl<'t> LanePlaces<'t> {
     }
 }
 
-/// Finds or creates lanes. `writes_next` is true if the caller is about to write jobs to the lanes. It is false if the enqueue may still
-/// be rejected.
+/// Finds or creates lanes. `writes_next` is true if the caller writes jobs to the lanes next, and false if the enqueue may still be
+/// rejected. If it is true or no queue has a capacity, the query assigns an id to the transaction. The lanes are then not removed before
+/// the jobs are written.
 async fn find_or_create_lanes<'l>(
     connection: &mut PgConnection,
     store: Store,

@@ -1,4 +1,4 @@
-//! SQL statement that enqueues a job, with its parameters, for execution by another database driver.
+//! SQL statement and parameters that enqueue a job, for execution by any database driver.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -16,8 +16,8 @@ use crate::{
     trace,
 };
 
-/// Builder of an enqueue statement for another database driver. Created by [`Job::statement`](crate::Job::statement). Override options
-/// of the job type with the methods below, then call [`build`](Self::build).
+/// Builder of an enqueue statement for any database driver. Created by [`Job::statement`](crate::Job::statement). Override options of the
+/// job type with the methods below, then call [`build`](Self::build).
 ///
 /// With tokio-postgres:
 ///
@@ -34,7 +34,7 @@ pub struct Statement<J> {
     options: EnqueueOptions,
 }
 
-/// Statement that enqueues a job, with its parameters. Created by [`Statement::build`].
+/// SQL statement that enqueues a job, and the parameters of the statement. Created by [`Statement::build`].
 ///
 /// If the statement is sent in a transaction, the job exists if and only if the transaction commits. Each execution enqueues another job.
 ///
@@ -70,11 +70,12 @@ impl<J: JobType> Statement<J> {
         self
     }
 
-    /// Builds the statement. Calls the hooks of [`on_enqueue`](crate::middleware::on_enqueue) and adds the current trace context.
+    /// Builds the statement. Calls the hooks of [`on_enqueue`](crate::middleware::on_enqueue) and adds the current trace context to the
+    /// job.
     ///
     /// # Errors
-    /// Returns the errors of [`Job::enqueue`](crate::Job::enqueue), except for database errors, which the other driver returns. A queue at
-    /// its capacity causes an error with the SQLSTATE `QCAPA`.
+    /// Returns the errors of [`Job::enqueue`](crate::Job::enqueue), except for database errors. The driver that executes the statement
+    /// returns the database errors. If the queue is at its capacity, the execution fails with the SQLSTATE `QCAPA`.
     pub fn build(mut self) -> Result<Rendered<J>, Error> {
         call_hooks(&mut self.options);
         let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
@@ -109,7 +110,7 @@ impl<J> Rendered<J> {
         self.parameters.each_ref().map(String::as_str)
     }
 
-    /// Returns the handle to the job, given the row that the statement returned.
+    /// Returns the handle to the job. `id` and `outcome` are the columns of the row that the statement returned.
     pub fn handle(&self, id: i64, outcome: &str) -> JobHandle<J> {
         JobHandle::enqueued(JobRef::from_id(JobId(id)).in_store(self.store), EnqueueOutcome::from_sql(outcome))
     }

@@ -1,4 +1,4 @@
-//! Jobs to write. Each job is checked and encoded once, in a form that all enqueue statements accept.
+//! Rows of an enqueue. The job of each row is checked and encoded once, in a form that all enqueue statements accept.
 
 use std::borrow::Cow;
 
@@ -29,7 +29,7 @@ pub(super) struct EncodedJob {
 /// One job of an enqueue: the encoded payload, and a reference to its options.
 pub(super) struct EnqueueRow<'a> {
     job: Cow<'a, EncodedJob>,
-    /// All options as JSON text; `None` for a plain job, whose options fit into the parameters of the fast path.
+    /// All options as JSON text; `None` for a plain job, see [`EnqueueRow::is_plain`].
     options_json: Option<String>,
     /// Index of the job's options among the options of the enqueue.
     pub(super) options: usize,
@@ -43,7 +43,8 @@ impl EncodedJob {
         key.as_deref().map_or(Ok(()), |key| check_key("the ordering key", key))?;
         let fair = job.fair_key().map(Cow::into_owned);
         fair.as_deref().map_or(Ok(()), |key| check_key("the fair key", key))?;
-        // The payload is encoded first, because the encoding also checks the nesting depth and the numbers in the key's fields.
+        // The uniqueness key is computed after the payload is encoded. The encoding has then already checked the numbers and the nesting
+        // depth of the key's fields.
         let unique_key = job.unique_key().into_text().transpose().map_err(|what| to_error(PayloadError::Encode(what)))?;
         let Some(sealing) = Sealing::for_type::<J>() else { return Ok(Self { payload, key, fair, unique_key }) };
         // The empty key orders the whole queue and reveals nothing, so it is not hashed.
@@ -69,7 +70,8 @@ impl<'a> EnqueueRow<'a> {
         Self::new(job, options, place)
     }
 
-    /// Creates the row of a job. The options must already be checked. `place` is the index of the options among the options of the enqueue.
+    /// Creates the row of a job. The caller must have checked the options. `place` is the index of `options` among the options of the
+    /// enqueue.
     pub(super) fn new(job: Cow<'a, EncodedJob>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
         let mut row = Self { job, options_json: None, options: place };
         if row.unique_key(options).is_none() && options.unique.is_some() {
@@ -100,7 +102,7 @@ impl<'a> EnqueueRow<'a> {
         options.unique.as_ref()?.key.as_deref().or(self.job.unique_key.as_deref())
     }
 
-    /// Returns whether the job has no keys, metadata, membership or expiry, so the statements for plain jobs can write it.
+    /// Returns whether the job has no keys, metadata, membership or expiry. The statements for plain jobs can write only such jobs.
     pub(super) fn is_plain(&self) -> bool {
         self.options_json.is_none()
     }

@@ -35,7 +35,7 @@ impl StartTime {
         if let Self::After(wait) = self { Some(wait.as_secs_f64() * 1000.0) } else { None }
     }
 
-    /// Returns the due time by the database's clock, or `None` if the job is already due.
+    /// Returns the due time, or `None` if the job is already due. `now` is the current time of the database clock.
     pub(super) fn due(self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {
             Self::Now => None,

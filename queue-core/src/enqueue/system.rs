@@ -4,10 +4,12 @@ use serde::Serialize;
 
 use crate::{error::Error, payload};
 
-/// Maximum size in bytes of the membership as JSON text. The database adds up to 110 bytes. The column stores at most 4096 bytes.
+/// Maximum size in bytes of the membership as JSON text. The column stores at most 4096 bytes, and the database adds up to 110 bytes of
+/// other attributes to the membership.
 const LIMIT: usize = 3900;
 
-/// Flow or map that contains the job and waits until the job ends. For a child of a durable job, `queue.spawn` writes the parent instead.
+/// Flow or map that contains the job and waits until the job ends. Not used for children of
+/// durable jobs, whose parent is recorded by `queue.spawn`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Membership {

@@ -28,10 +28,10 @@ use crate::{
 /// Future that applies an operation to all jobs that a filter selects, or to listed jobs. Created by [`Jobs`](super::Jobs) and
 /// [`Queue::apply_to`].
 ///
-/// Processes each job that existed at the start once, in batches of at most 1000 jobs. Each batch is a separate transaction, unless the
-/// connection is already in a transaction. On a pool, a batch fails if it takes longer than a minute or waits longer than ten seconds for
-/// a lock. Jobs that are claimed or locked concurrently are skipped and not counted. After an interruption, completed batches stay in
-/// effect, and running the same operation again processes the remaining jobs.
+/// Processes jobs in batches of at most 1000 jobs. Each job that existed when the operation began is processed once. Each batch is a
+/// separate transaction, unless the connection is already in a transaction. On a pool, a batch fails if it takes longer than a minute or
+/// waits longer than ten seconds for a lock. Jobs that are claimed or locked concurrently are skipped and not counted. After an
+/// interruption, completed batches stay in effect, and running the same operation again processes the remaining jobs.
 ///
 /// ```no_run
 /// # use queue_core::Queue;
@@ -42,9 +42,9 @@ use crate::{
 /// ```
 ///
 /// # Errors
-/// Returns [`Error::OutOfRange`] if the operation does not apply to the filter's state, if a parameter of the operation is out of range, or
-/// if the rate is below 0.001 jobs per second. Returns [`Error::InvalidName`] if a name in the filter is invalid, and [`Error::Database`]
-/// if a query fails.
+/// Returns [`Error::OutOfRange`] if the operation does not apply to the filter's state, if a parameter of the operation is out of range,
+/// or if the rate is below 0.001 jobs per second. Returns [`Error::InvalidName`] if a name in the filter is invalid, and
+/// [`Error::Database`] if a query fails.
 #[must_use = "operations do nothing unless awaited"]
 pub struct BulkOperation<'q, C = PgPool> {
     queue: &'q Queue<C>,
@@ -123,7 +123,8 @@ impl<'q, C> BulkOperation<'q, C> {
 }
 
 impl<C: QueueConnection> BulkOperation<'_, C> {
-    /// Returns the number of jobs that the operation would change now, and changes nothing. Jobs listed by id are counted in any state.
+    /// Returns the number of jobs that the operation would change now, and changes nothing. Jobs that are listed by id are counted
+    /// regardless of their state.
     ///
     /// ```no_run
     /// # async fn example(queue: queue_core::Queue) -> Result<(), queue_core::Error> {
@@ -159,7 +160,8 @@ impl<C: QueueConnection> BulkOperation<'_, C> {
         if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < MIN_RATE) {
             return Err(Error::OutOfRange { what: "the rate", value: rate.to_string(), range: "at least 0.001 a second" });
         }
-        // A rate-limited batch has a tenth of the jobs allowed per second, but at least one job.
+        // With a rate limit, a batch has at most a tenth of the jobs allowed per second, so that the jobs are spread evenly. A batch
+        // always has at least one job.
         let most = rate.map_or(BATCH, |rate| ((rate / 10.0) as i64).clamp(1, BATCH));
         let store = queue.store;
         let mut source = JobSource::begin(&mut *queue.connection().await?, store, &filter, operation, ids).await?;

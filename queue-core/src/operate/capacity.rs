@@ -30,8 +30,8 @@ pub struct Capacity {
     pub queue: String,
     /// Maximum number of waiting jobs. If this number is reached, new jobs are rejected.
     pub capacity: u64,
-    /// Number of waiting jobs: ready, scheduled and blocked. May exceed the capacity, because retried, released, recovered and requeued
-    /// jobs are never rejected.
+    /// Number of waiting jobs: ready, scheduled and blocked. May exceed the capacity, which rejects only new jobs, not those that are
+    /// retried, released, recovered or requeued.
     pub waiting: u64,
     /// Whether `waiting` may be too low, because [`Queue::capacities`] stops counting at a limit.
     pub partial: bool,
@@ -59,7 +59,7 @@ impl<C: QueueConnection> Queue<C> {
     }
 
     /// Returns the queues with a capacity, sorted by name. Counts up to 10,000 waiting jobs per queue and up to 100,000 in total, which
-    /// takes some milliseconds. [`Capacity::partial`] marks counts that may be too low.
+    /// takes a few milliseconds. [`Capacity::partial`] marks counts that may be too low.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.
@@ -75,7 +75,8 @@ impl<C: QueueConnection> Queue<C> {
         self.query_capacities(None).await
     }
 
-    /// Returns the names of the existing queues, sorted. A queue exists if it has a capacity or a lane. Unused lanes are removed.
+    /// Returns the names of the existing queues, sorted. A queue exists if it has a capacity or a lane. Unused lanes are removed, so an
+    /// unused queue without a capacity is eventually omitted.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.

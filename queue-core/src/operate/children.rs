@@ -31,8 +31,8 @@ pub struct JobChild {
     pub id: JobId,
     /// Final state as reported to the parent: `completed`, `dead`, `cancelled` or `expired`. `None` if the child has not finished.
     pub state: Option<String>,
-    /// Current state of an unfinished child, loaded only for the first hundred unfinished children. `None` if the child has finished or
-    /// no longer exists.
+    /// Current state of an unfinished child, loaded only for the first hundred unfinished children. `None` if the state was not loaded,
+    /// or if the child has finished or no longer exists.
     pub now: Option<String>,
 }
 

@@ -45,7 +45,7 @@ pub struct Count {
     pub partial: bool,
 }
 
-/// Maximum number of entries counted per state.
+/// Row limit per state that [`Queue::counts`] passes to the SQL function `queue.counts`.
 const MAX_COUNTED: i64 = 20_000;
 
 impl<C: QueueConnection> Queue<C> {
@@ -54,13 +54,14 @@ impl<C: QueueConnection> Queue<C> {
     ///
     /// Takes about ten milliseconds regardless of the number of jobs. [`Count::partial`] marks counts that may be too low:
     ///
-    /// - Ready, scheduled, blocked and parked jobs are all counted if their state has at most 20,000 jobs. Otherwise, each lane (queue,
-    ///   type and priority) is counted up to an equal share of 50,000 jobs, but not beyond 20,000.
-    /// - The newest 20,000 running jobs and the newest 20,000 dead letters are counted.
-    /// - The newest 5,000 completed, cancelled and expired jobs with details (an output, several attempts, a cancellation) are counted. The
-    ///   newest 5,000 rows of other finished jobs are counted as well. Each such row represents between one and a few hundred jobs.
-    /// - The dead letters and finished jobs that were not counted may belong to any queue and type. A missing count therefore does not mean
-    ///   that there are no jobs.
+    /// - Ready, scheduled, blocked and parked jobs are all counted if their state has at most 20,000 jobs. Otherwise, each combination of
+    ///   queue, type and priority is counted up to an equal share of 50,000 jobs, but not beyond 20,000.
+    /// - Running jobs in up to 20,000 leases are counted. In leases that mix queues, types or priorities, up to 5,000 jobs are counted.
+    /// - The newest 20,000 dead letters are counted.
+    /// - The newest 5,000 completed, cancelled and expired jobs with details are counted. Details are, for example, an output, several
+    ///   attempts or a cancellation. The newest 5,000 rows of completed jobs without details are counted as well. Each such row
+    ///   represents between one and a few hundred jobs.
+    /// - A partial count may be 0 although there are jobs, because the jobs that were not counted may belong to any queue and type.
     ///
     /// [`Queue::counts_exactly`] counts all jobs.
     ///
@@ -82,8 +83,8 @@ impl<C: QueueConnection> Queue<C> {
     }
 
     /// Returns job counts as [`Queue::counts`] does, but only for the `top` combinations of queue and type with the most unfinished jobs.
-    /// Takes about ten milliseconds regardless of the number of queues. Reads 5,000 entries per state. If a state of waiting jobs has more
-    /// entries, each lane of the returned combinations is counted up to an equal share of 12,500 jobs.
+    /// Takes about ten milliseconds regardless of the number of queues. Reads up to 5,000 table rows per state. If a state of waiting
+    /// jobs has more rows, each lane of the returned combinations is counted up to an equal share of 12,500 jobs.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.
@@ -96,11 +97,11 @@ impl<C: QueueConnection> Queue<C> {
     /// Returns the longest-waiting ready job of every queue with ready jobs, longest wait first. Reads one index entry per lane, which
     /// takes about a millisecond.
     ///
-    /// Dead index entries of deleted jobs may precede the entry of the longest-waiting job. Dead entries remain while any session holds an
-    /// old snapshot. If more than 100,000 entries are dead, the read of a lane starts at the newest job that has finished in the last ten
-    /// seconds, if any. This read misses jobs with a lower position, which were committed late or released. Workers find such jobs within
-    /// seconds. [`Oldest::partial`] reports this case. In a lane that no worker serves, all dead entries are read, which takes about 150 ms
-    /// per million entries.
+    /// Dead index entries of deleted jobs may precede the entry of the longest-waiting job. Dead entries remain while any session holds
+    /// an old snapshot. If more than 100,000 entries are dead, the read of a lane starts at the position of the newest job that has
+    /// finished in the last ten seconds, if any. Lower positions are skipped, although they may contain released jobs and jobs whose
+    /// enqueue was committed late. Workers find such jobs within seconds. [`Oldest::partial`] reports this case. In a lane that no worker
+    /// serves, all dead entries are read, which takes about 150 ms per million entries.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.
@@ -211,12 +212,12 @@ pub struct Busiest {
     pub more: i64,
 }
 
-/// Maximum number of entries that [`Queue::busiest`] counts per state.
+/// Row limit per state that [`Queue::busiest`] passes to the SQL function `queue.counts`.
 const MAX_COUNTED_BUSIEST: i64 = 5_000;
 
 impl Busiest {
     /// Converts the rows of `counts.sql`. A row without a queue is a total over all queues. A row without a state contains the number of
-    /// omitted queues and types.
+    /// omitted combinations of queue and type.
     fn from_rows(rows: &[PgRow]) -> sqlx::Result<Self> {
         let mut found = Self::default();
         for row in rows {
@@ -272,7 +273,8 @@ fn merge_aliases(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
 pub struct Oldest {
     /// Name of the queue.
     pub queue: String,
-    /// Time the job became ready, according to the database clock. `None` if no job was found, although a ready job may exist.
+    /// Time the job became ready, according to the database clock. `None` if the query found no ready job. The query may have skipped the
+    /// lower positions of a lane, so a ready job may exist even then; see [`Queue::oldest`].
     pub since: Option<DateTime<Utc>>,
     /// Waiting time of the job, according to the database clock. Serialized as `waited_ms`, in milliseconds.
     #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
@@ -298,9 +300,10 @@ pub struct Oldest {
 pub struct Backlog {
     /// Number of ready jobs, counted up to the requested maximum.
     pub ready: i64,
-    /// Whether `ready` may be too low. A job that was not counted may have been waiting longer.
+    /// Whether `ready` may be too low. If true, a job that was not counted may have been waiting longer than `waited`.
     pub partial: bool,
-    /// Time the longest-waiting job became ready, according to the database clock. `None` if no job is ready.
+    /// Time the longest-waiting job became ready, according to the database clock. `None` if no ready job was found. If
+    /// [`partial`](Self::partial) is set, a ready job may exist even then.
     pub since: Option<DateTime<Utc>>,
     /// Waiting time of the longest-waiting job, according to the database clock. Serialized as `waited_ms`, in milliseconds.
     #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]

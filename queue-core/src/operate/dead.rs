@@ -32,7 +32,7 @@ pub struct DeadGroup {
     pub job_type: String,
     /// Common part of the jobs' errors.
     pub error: String,
-    /// Number of dead letters in the group. Only dead letters that were read are counted.
+    /// Number of dead letters in the group, among the latest [`DeadGroups::MOST`] dead letters.
     pub jobs: u64,
     /// Time the first job of the group died.
     pub first: DateTime<Utc>,

@@ -1,4 +1,4 @@
-//! Enqueue of a job whose type is known only by its name.
+//! Enqueues jobs whose types are known only by name.
 
 use serde_json::{Value, value::RawValue};
 use sqlx::Row as _;
@@ -13,12 +13,12 @@ use crate::{
 };
 
 impl<C: QueueConnection> Queue<C> {
-    /// Enqueues a job of a type that is known only by its name, as the SQL function `queue.enqueue_with` does. Returns the outcome and the
-    /// enqueued job, or the job that already holds the uniqueness key.
+    /// Enqueues a job whose type is known only by its name. Calls the SQL function `queue.enqueue_with`. Returns the enqueued job and the
+    /// outcome. If another job already holds the uniqueness key, returns that job instead.
     ///
-    /// `options` is an object of the function's options, such as `{"queue": "mail", "after": "10 minutes"}`. An omitted option has the
-    /// default that workers publish for the type. The payload version defaults to 1. The attribute `#[job]` has no further effect: the
-    /// payload is not checked or encrypted, no keys are computed from its fields, and hooks are not called.
+    /// `options` is a JSON object with options of the SQL function, such as `{"queue": "mail", "after": "10 minutes"}`. An omitted option
+    /// has the default that workers publish for the type. The payload version defaults to 1. The other effects of the attribute `#[job]`
+    /// are missing: the payload is not checked or encrypted, no keys are computed from its fields, and hooks are not called.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -36,7 +36,8 @@ impl<C: QueueConnection> Queue<C> {
     /// [`Error::AtCapacity`] if the queue is full. Returns [`Error::Database`] for an invalid option or payload, or a failed query.
     pub async fn enqueue_json(&self, job_type: &str, payload: &RawValue, options: &Value) -> Result<(JobRef, EnqueueOutcome), Error> {
         check_name("job type name", job_type)?;
-        // The SQL function accepts `system` because the library itself sets this option, for example for the jobs of flows and maps.
+        // Callers must not set `system`. The SQL function accepts this option only because the library sets it, for example for the jobs
+        // of flows and maps.
         if options.get("system").is_some() {
             return Err(Error::OutOfRange {
                 what: "an option of the enqueue",

@@ -31,15 +31,15 @@ pub struct Filter {
     /// Metadata that the selected jobs must contain (SQL operator `@>`). Objects and arrays in a job's metadata may have additional
     /// elements.
     pub meta: Map<String, Value>,
-    /// Maximum number of jobs per page. Default: 50. Higher values than [`Filter::MOST`] are treated as [`Filter::MOST`].
+    /// Maximum number of jobs per page. Default: 50. Values above [`Filter::MOST`] are treated as [`Filter::MOST`].
     pub limit: u32,
     /// Exclusive upper bound of the selected ids: only jobs enqueued before this job are selected. For the next page, use
     /// [`Page::next`](super::Page::next) of the previous page.
     pub before: Option<JobId>,
-    /// Maximum time since the selected jobs finished or died. For unfinished jobs, the time since the enqueue counts. Durations of more
-    /// than a hundred years are treated as a hundred years. The same applies to `older_than`.
+    /// Maximum time since the selected jobs finished or died. Unfinished jobs are compared by the time since they were enqueued. A
+    /// duration of more than a hundred years is treated as a hundred years. The same applies to `older_than`.
     pub since: Option<Duration>,
-    /// Minimum time since the selected jobs finished or died. For unfinished jobs, the time since the enqueue counts.
+    /// Minimum time since the selected jobs finished or died. Unfinished jobs are compared by the time since they were enqueued.
     pub older_than: Option<Duration>,
     /// Substring of the last failed attempt's error. If set, lists contain only dead letters.
     pub error: Option<String>,
@@ -51,8 +51,8 @@ impl Filter {
     /// Maximum number of jobs per page.
     pub const MOST: u32 = 1000;
 
-    /// Adds a job type with all stored names of its jobs. If `name` is the name or an alias of a type linked into this binary, adds all
-    /// names of the type. Otherwise, adds only `name`.
+    /// Adds a job type. If `name` is the name or an alias of a type linked into this binary, adds all names under which jobs of the type
+    /// are stored. Otherwise, adds only `name`.
     #[must_use]
     pub fn job_type(mut self, name: &str) -> Self {
         match Registry::linked().unwrap_or_default().get(name).map(|registration| *registration.options()) {

@@ -1,9 +1,11 @@
-//! Fingerprints of errors: the text without numbers, ids and quoted parts. Errors with the same cause usually have equal fingerprints.
+//! Fingerprints of errors. A fingerprint is the text of an error without numbers, ids and quoted parts. Errors with the same cause
+//! usually have equal fingerprints.
 
 /// Maximum length of a fingerprint, in characters.
 const MAX_CHARS: usize = 200;
 
-/// Returns the first non-empty line of `error`. Quoted text and words with a digit (numbers, ids, addresses, times) are replaced by `…`.
+/// Returns the fingerprint of `error`, which is derived from its first non-empty line. Quoted text and words that contain a digit are
+/// replaced by `…`. Such words are usually numbers, ids, addresses and times.
 pub(super) fn fingerprint(error: &str) -> String {
     let line = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let line: String = line.chars().take(2 * MAX_CHARS).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
@@ -21,7 +23,8 @@ pub(super) fn fingerprint(error: &str) -> String {
     out.chars().take(MAX_CHARS).collect()
 }
 
-/// Returns the length in bytes of the quoted text at the beginning of `text`, if any. An apostrophe within a word is not a quote.
+/// Returns the length in bytes of the quoted text at the beginning of `text`, if any. `before` is the text before it, which shows whether
+/// an apostrophe is within a word and therefore not a quote.
 fn quoted_length(before: &str, text: &str) -> Option<usize> {
     let open = text.chars().next()?;
     let close = match open {
@@ -35,7 +38,7 @@ fn quoted_length(before: &str, text: &str) -> Option<usize> {
     inside.find(close).map(|at| open.len_utf8() + at + close.len_utf8())
 }
 
-/// Returns the length in bytes of the first word if the word contains a digit.
+/// Returns the length in bytes of the first word if that word contains a digit, and `None` otherwise.
 fn numbered_length(text: &str) -> Option<usize> {
     let length = word_length(text);
     text[..length].contains(|letter: char| letter.is_ascii_digit()).then_some(length)

@@ -1,4 +1,4 @@
-//! List of a flow's nodes, and cancellation of a flow.
+//! Lists the nodes of a flow, and cancels flows.
 
 use serde::Serialize;
 use sqlx::FromRow;
@@ -34,7 +34,7 @@ pub struct FlowNode {
     pub name: String,
     /// Job id of the node.
     pub id: JobId,
-    /// State of the node's job. If the job no longer exists, this is the last known state.
+    /// State of the node's job, or the last recorded state if the job no longer exists. `None` if no state was recorded.
     pub state: Option<String>,
     /// Names of the nodes that must complete before this node runs.
     pub after: Vec<String>,
@@ -44,7 +44,7 @@ pub struct FlowNode {
     pub waits: Vec<String>,
     /// Number of jobs of a node with many jobs; `None` for other nodes.
     pub jobs: Option<i64>,
-    /// Number of finished jobs that were counted so far, for a node with many jobs; `None` for other nodes.
+    /// Number of jobs already counted as finished, for a node with many jobs; `None` for other nodes.
     pub over: Option<i64>,
 }
 
@@ -68,7 +68,7 @@ impl<C: QueueConnection> QueueJob<'_, C> {
         self.first_nodes(MAX_NODES).await
     }
 
-    /// Returns the same as [`QueueJob::flow`], but at most `most` nodes.
+    /// Returns at most `most` nodes of the flow that contains the job, like [`QueueJob::flow`].
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.

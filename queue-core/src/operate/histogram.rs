@@ -42,7 +42,7 @@ impl Histogram {
 
     /// Counts one duration.
     pub fn record(&mut self, duration: Duration) {
-        // 64-bit arithmetic is faster than `as_millis`.
+        // 64-bit arithmetic is faster than `as_millis`, which computes with 128 bits.
         let ms = duration.as_secs().saturating_mul(1000).saturating_add(u64::from(duration.subsec_millis()));
         self.0[Self::BOUNDS_MS.partition_point(|bound| *bound <= ms)] += 1;
     }
@@ -63,8 +63,8 @@ impl Histogram {
     }
 
     /// Returns the quantile for `share`, from 0 to 1. A share of 0.5 yields the median. Returns `None` if the histogram is empty. The
-    /// result is exact to the bucket. Within a bucket, durations are assumed to be evenly distributed on a logarithmic scale. The result
-    /// for the last bucket is one day.
+    /// result always lies in the correct bucket. Within a bucket, durations are assumed to be evenly distributed on a logarithmic scale.
+    /// The result for the last bucket is one day.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let rank = share.clamp(0.0, 1.0) * self.count() as f64;
         let mut before = 0;
@@ -146,7 +146,7 @@ struct HistogramJson {
 mod tests {
     use super::*;
 
-    /// Returns `count` deterministic durations of all magnitudes.
+    /// Returns `count` deterministic pseudo-random durations, from microseconds to more than a day.
     fn durations(count: u64) -> Vec<Duration> {
         let dice = |nth: u64| (nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64;
         (0..count).map(|nth| Duration::from_secs_f64(10_f64.powf(dice(nth) * 9.5 - 4.5))).collect()

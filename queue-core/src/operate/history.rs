@@ -29,8 +29,8 @@ use crate::{
 pub struct HistoryRange {
     /// Length of the time range, from ten seconds to 30 days. The range ends at the time of the query. Default: one hour.
     pub last: Duration,
-    /// Length of a step, or `None` (the default) for a single step. The minimum is 10 seconds for ranges up to an hour, a minute for ranges
-    /// up to a day, and an hour for longer ranges. Other lengths are rounded up to a multiple of the minimum.
+    /// Length of a step, or `None` (the default) for a single step. The minimum is 10 seconds for ranges up to an hour, a minute for
+    /// ranges up to a day, and an hour for longer ranges. The length is rounded up to a multiple of the minimum.
     pub step: Option<Duration>,
     /// Queue to include; `None` for all queues.
     pub queue: Option<String>,
@@ -86,8 +86,8 @@ pub struct AttemptStatistics {
     pub cancelled: u64,
     /// Number of attempts that snoozed, parked or restarted their job.
     pub snoozed: u64,
-    /// Number of attempts that a worker aborted at shutdown, or could not start before their deadline under a rate limit. Such attempts
-    /// are not charged.
+    /// Number of attempts that a worker aborted at shutdown, or did not start before the deadline set by a rate limit. Such attempts do
+    /// not count against the job's maximum number of attempts.
     pub released: u64,
     /// Number of jobs that expired because no attempt started in time.
     pub expired: u64,
@@ -128,8 +128,8 @@ impl<C: QueueConnection> Queue<C> {
     /// Returns the outcomes of attempts by step, oldest step first. If [`apart`](HistoryRange::apart) is set, returns separate rows for
     /// each queue and type. Steps without attempts have no row.
     ///
-    /// Workers write their statistics every ten seconds. A killed worker loses unwritten statistics. The query takes some milliseconds
-    /// regardless of the number of jobs. It returns at most 2,000 rows.
+    /// Workers write their statistics every ten seconds. A killed worker loses unwritten statistics. The query takes a few milliseconds
+    /// regardless of the number of jobs, and returns at most 2,000 rows.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {

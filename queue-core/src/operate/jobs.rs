@@ -21,7 +21,7 @@ use crate::{
     schema::Session,
 };
 
-/// Jobs of a store that a filter selects. Created by [`Queue::jobs`].
+/// Jobs of a store, selected by a filter. Created by [`Queue::jobs`].
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -54,7 +54,8 @@ impl<C> Queue<C> {
 
 /// Methods that narrow the selection. Each corresponds to a field of [`Filter`].
 impl<C> Jobs<'_, C> {
-    /// Replaces the whole filter, so call this method first. [`Filter::limit`] and [`Filter::before`] apply to lists only.
+    /// Replaces the whole filter, so call this method before the methods that narrow the selection. The [`Filter::limit`] and
+    /// [`Filter::before`] of `filter` apply to lists only.
     pub fn matching(mut self, filter: &Filter) -> Self {
         self.filter = filter.clone();
         self
@@ -72,7 +73,7 @@ impl<C> Jobs<'_, C> {
         self
     }
 
-    /// Selects jobs of the type `J`, also under its aliases. Several types can be selected. Default: any type.
+    /// Selects jobs of the type `J`, including jobs stored under its aliases. Repeated calls select several types. Default: any type.
     pub fn of_type<J: JobType>(mut self) -> Self {
         let names = std::iter::once(&J::OPTIONS.name).chain(J::OPTIONS.aliases);
         self.filter.job_types.extend(names.map(|name| (*name).to_owned()));
@@ -142,7 +143,8 @@ impl<C: QueueConnection> Jobs<'_, C> {
         session.end(found).await.map_err(|error| explain(error, queue.store))
     }
 
-    /// Lists jobs like [`list`](Self::list), but reads further rows until [`Filter::limit`] jobs are found or the time limit is reached.
+    /// Lists jobs like [`list`](Self::list), which reads a limited number of rows. If a page is not full, reads further rows until
+    /// [`Filter::limit`] jobs are found or the time limit of `patience` is reached.
     ///
     /// The number of jobs in a page therefore depends on how fast jobs are found. A page may be short or empty although [`Page::next`]
     /// shows that there may be more jobs.
@@ -167,7 +169,8 @@ impl<C: QueueConnection> Jobs<'_, C> {
     }
 }
 
-/// Operations on all selected jobs. [`Operation`] describes each operation. A [`BulkOperation`] can be limited before it is awaited.
+/// Operations on all selected jobs. [`Operation`] describes each operation. The rate and the number of jobs can be limited before the
+/// [`BulkOperation`] is awaited.
 impl<'q, C> Jobs<'q, C> {
     /// Applies the operation to every selected job.
     pub fn apply(self, operation: Operation) -> BulkOperation<'q, C> {
@@ -181,7 +184,7 @@ impl<'q, C> Jobs<'q, C> {
         self.apply(Operation::Cancel)
     }
 
-    /// Sets the due time of every selected job that is ready or scheduled to `at`, which can be earlier or later than the previous due
+    /// Reschedules every selected job that is ready or scheduled. The new due time `at` can be earlier or later than the previous due
     /// time.
     pub fn reschedule(self, at: DateTime<Utc>) -> BulkOperation<'q, C> {
         self.apply(Operation::Reschedule(at))
@@ -193,7 +196,7 @@ impl<'q, C> Jobs<'q, C> {
         self.apply(Operation::Snooze(wait))
     }
 
-    /// Makes every selected job that is scheduled or parked ready now.
+    /// Makes every selected job ready now if the job is scheduled or parked.
     pub fn run_now(self) -> BulkOperation<'q, C> {
         self.apply(Operation::RunNow)
     }

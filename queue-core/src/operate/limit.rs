@@ -92,11 +92,13 @@ impl LimitStatus {
 }
 
 impl<C: QueueConnection> Queue<C> {
-    /// Sets a limit for all workers. The limit overrides values declared in code until [`Queue::unset_limit`] is called. The name
-    /// `type:send_email` limits a job type, and the name `queue:mail` limits a queue, even if the code declares no such limit. Any other
-    /// name denotes a limit that several job types can share. The limit takes effect with the next claim after the commit. Running jobs
-    /// continue, even if they exceed the limit. With a concurrency of 0, no job starts. If the existing limit applies per key, the new
-    /// values also apply per key. [`Limit::keyed`] makes any other limit apply per key.
+    /// Sets a limit for all workers. The limit overrides values declared in code until [`Queue::unset_limit`] is called. It takes effect
+    /// with the next claim after the commit. Running jobs continue, even if they exceed the limit. With a concurrency of 0, no job
+    /// starts.
+    ///
+    /// The name `type:send_email` limits a job type, and the name `queue:mail` limits a queue, even if the code declares no such limit.
+    /// Any other name denotes a limit that several job types can share. If the existing limit applies per key, the new values also apply
+    /// per key. Otherwise, they apply per key only if [`Limit::keyed`] is set.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -256,7 +258,7 @@ pub struct LimitWait {
     pub line: i64,
     /// Text of the job's key. Jobs store only the hash, so the text is `None` unless an operator has set a limit or weight for the key.
     pub key: Option<String>,
-    /// Number of permits held. For a per-key limit, only permits held by jobs of the same key count.
+    /// Number of permits held. For a per-key limit, only the permits held by jobs of the same key are counted.
     pub used: i64,
     /// Maximum number of permits; `None` if only the start rate is limited.
     pub concurrency: Option<i32>,
@@ -269,9 +271,9 @@ pub struct LimitWait {
 }
 
 impl<C: QueueConnection> QueueJob<'_, C> {
-    /// Returns the limits that currently keep a ready job from starting, sorted by name. These are limits without a free permit for the
-    /// job, and limits that some workers have not acknowledged. A limit with a free permit is not included, even if another job will take
-    /// the permit.
+    /// Returns the limits that currently keep a ready job from starting, sorted by name. Such a limit has no free permit for the job,
+    /// allows no further start yet, or has not been acknowledged by all live workers. A limit that allows the start is not included, even
+    /// if another job will take the permit.
     ///
     /// # Errors
     /// Returns an error if the database query fails.

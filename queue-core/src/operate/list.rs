@@ -60,7 +60,7 @@ pub struct Page {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct KeyQueueEntry {
-    /// Jobs of the key, starting with the job whose turn it is.
+    /// Jobs of the key. The first job is running or is the next to run, unless it is a dead letter that blocks the key.
     pub jobs: Vec<JobRecord>,
     /// Whether the key has more jobs than `jobs` contains.
     pub more: bool,
@@ -154,7 +154,7 @@ async fn query_job(connection: &mut PgConnection, job: JobRef, payload: bool) ->
     let statement = if payload { include_str!("../../sql/find.sql") } else { include_str!("../../sql/find_without.sql") };
     let statement = sqlx::query_as(store.sql(statement)).bind(id);
     let Some(mut found): Option<JobRecord> = statement.fetch_optional(&mut *connection).await? else { return Ok(None) };
-    // Failures are only appended, so reading them in a later statement is safe.
+    // Failures are only appended, so a separate statement that reads them after the job misses none.
     let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(MAX_FAILURES);
     found.failures = failures.fetch_all(&mut *connection).await?;
     let progress = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id);
@@ -181,9 +181,10 @@ async fn query_status(connection: &mut PgConnection, job: JobRef) -> sqlx::Resul
 }
 
 impl<C: QueueConnection> Queue<C> {
-    /// Returns the unfinished jobs of an ordering key in a queue, in order. Returns at most `most` jobs (1 to [`Filter::MOST`]). The first
-    /// job is the job whose turn it is, or the dead letter that blocks the key. [`KeyQueueEntry::more`] reports whether further jobs
-    /// follow. Finished jobs are not included because they are not stored by key. Payloads are not included.
+    /// Returns the unfinished jobs of an ordering key in a queue, in the order in which they run. Returns at most `most` jobs (1 to
+    /// [`Filter::MOST`]). The first job is running or is the next to run, unless it is a dead letter that blocks the key.
+    /// [`KeyQueueEntry::more`] reports whether further jobs follow. Finished jobs are not included because they are not stored by key.
+    /// Payloads are not included.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -216,8 +217,8 @@ impl<C: QueueConnection> Queue<C> {
         let mut session = Session::begin_read_only(self.lend().await).await?;
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(MAX_FAILURES);
-        // Planned for each call, which takes 0.3 ms for 50 jobs. With a plan that was cached while the partitions were empty, the
-        // query took 150 ms on a caller's connection.
+        // Planned for each call. A caller's connection may have cached a plan while the partitions were empty. With such a
+        // plan, the query took 150 ms for 50 jobs. With a new plan, the call took 0.3 ms.
         let rows = statement.persistent(false).fetch_all(session.connection()).await;
         let rows = session.end(rows).await.map_err(|error| explain(error, self.store))?;
         let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();
@@ -245,8 +246,8 @@ pub(super) async fn query_page(connection: &mut PgConnection, store: Store, filt
         .bind(filter.age_seconds())
         .bind(filter.meta_json())
         .bind(MAX_HISTORY_ROWS);
-    // Planned for each call. With a plan that was cached while the partitions were empty, listing a queue's completed jobs
-    // took more than 8 minutes on a caller's connection. With a new plan, the query took 50 ms in a store of a million jobs.
+    // Planned for each call. A caller's connection may have cached a plan while the partitions were empty. With such a plan,
+    // listing a queue's completed jobs took more than 8 minutes. With a new plan, the query took 50 ms in a store of a million jobs.
     let rows = statement.persistent(false).fetch_all(connection).await?;
     let mut next = None;
     let mut jobs = Vec::with_capacity(rows.len());

@@ -44,7 +44,8 @@ impl std::fmt::Debug for AttemptLog {
 }
 
 impl<C: QueueConnection> QueueJob<'_, C> {
-    /// Returns the logs of a job's attempts, in order. The list is empty if the job does not exist or its type keeps no logs.
+    /// Returns the logs of the job's last twenty attempts that have a log, oldest attempt first. The list is empty if the job does not
+    /// exist or its type keeps no logs.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

@@ -36,7 +36,8 @@ pub enum Operation {
     Cancel,
     /// Schedules a ready or scheduled job for the given time. A time in the past makes the job due immediately.
     Reschedule(DateTime<Utc>),
-    /// Postpones a ready or scheduled job until the given duration (at most 100 years) after the database's current time.
+    /// Postpones a ready or scheduled job. The job becomes due the given duration after the current time of the database clock. The
+    /// maximum duration is 100 years.
     Snooze(Duration),
     /// Makes a scheduled or parked job ready. A durable job then checks whether its wait has ended. If the wait has not ended, the job
     /// waits again.
@@ -52,7 +53,7 @@ pub enum Operation {
     Requeue,
     /// Requeues the job like [`Operation::Requeue`], even if another job holds the uniqueness key.
     ForceRequeue,
-    /// Deletes a dead letter with its payload and history. If the dead letter blocked an ordering key, the key's next job runs.
+    /// Deletes a dead letter with its payload and history. If the dead letter blocked an ordering key, the key's next job can run.
     Discard,
 }
 
@@ -75,13 +76,13 @@ pub enum Operation {
 pub enum OperationOutcome {
     /// The operation has taken effect.
     Done,
-    /// The job was running and is now cancelling. Within about a second, the worker cancels the handler's token
-    /// [`cancelled`](crate::Context::cancelled). After `cancel_grace`, the worker drops the handler's future. The job is then cancelled,
-    /// unless the attempt completes first. The job is never retried, even if the process crashes.
+    /// The job was running and is now cancelling. Within about a second, the worker triggers the handler's cancellation token
+    /// ([`Context::cancelled`](crate::Context::cancelled)). After `cancel_grace`, the worker drops the handler's future. The job is then
+    /// cancelled, unless the attempt completes first. The job is never retried, even if the process crashes.
     Cancelling,
 }
 
-/// Optional parameters of the SQL functions. Each operation sets at most one parameter.
+/// Parameters of the SQL functions that apply operations. Each operation sets at most one parameter.
 #[derive(Default)]
 struct OperationParams {
     run_at: Option<DateTime<Utc>>,
@@ -117,12 +118,13 @@ impl Operation {
         }
     }
 
-    /// Returns the job states that the operation selects when applied to a filter, and a description for error messages. The states are
-    /// processed in the returned order. No operation moves a job to a later state in that order, so no job is processed twice. A requeue
-    /// with a filter selects only dead letters. Finished jobs are requeued by their ids.
+    /// Returns the job states that the operation selects when applied to a filter, and a description of the states for error messages.
+    /// The states are processed in the returned order. No operation moves a job to a later state in that order, so no job is processed
+    /// twice. A requeue with a filter selects only dead letters. Finished jobs are requeued by their ids.
     pub(super) fn states(self) -> (&'static [JobState], &'static str) {
         match self {
-            // Blocked jobs are cancelled first. Otherwise, cancelling the first job of a key would make the key's next job ready.
+            // Blocked jobs are cancelled first. Otherwise, cancelling the first job of a key would make the key's next job ready, and a
+            // worker could start that job.
             Self::Cancel => (
                 &[JobState::Blocked, JobState::Scheduled, JobState::Parked, JobState::Ready, JobState::Running],
                 "blocked, scheduled, parked, ready or running",
@@ -145,7 +147,7 @@ impl Operation {
         }
     }
 
-    /// Checks that the parameters are in range, as the database does. Called before a statement is sent.
+    /// Checks the parameters against the ranges that the database accepts. Called before a statement is sent.
     pub(super) fn check(self) -> Result<(), Error> {
         match self {
             Self::Reschedule(at) if !(0..=MAX_TIMESTAMP).contains(&at.timestamp()) => {

@@ -29,8 +29,8 @@ use crate::{
 pub struct Scope {
     /// Paused queue; `None` for all queues.
     pub queue: Option<String>,
-    /// Paused job type, including every name under which its jobs are stored; `None` for all types. A worker knows only the names
-    /// declared in its own release.
+    /// Paused job type; `None` for all types. The pause also covers jobs that are stored under other names of the type, such as aliases.
+    /// Each worker uses the names that its own release declares.
     pub job_type: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl Scope {
         Self { queue: None, job_type: Some(name.into()) }
     }
 
-    /// Returns the queue and the job type as statement parameters, with [`ANY`] for `None`.
+    /// Validates the names of the scope and returns them as statement parameters: the queue, then the job type. `None` becomes [`ANY`].
     fn names(&self) -> Result<[&str; 2], Error> {
         self.queue.iter().try_for_each(|queue| check_name("queue name", queue))?;
         self.job_type.iter().try_for_each(|job_type| check_name("job type name", job_type))?;
@@ -112,7 +112,7 @@ impl fmt::Display for Scope {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Pause {
-    /// Number of the pause. Later pauses have higher numbers.
+    /// Number of the pause. Later pauses have higher numbers. Pausing the scope again assigns a new number.
     pub number: i64,
     /// Scope of the pause.
     #[serde(flatten)]
@@ -121,10 +121,10 @@ pub struct Pause {
     pub reason: Option<String>,
     /// Time the pause began, according to the database clock.
     pub paused_at: DateTime<Utc>,
-    /// Database role that set the latest reason.
+    /// Database role of the latest call that paused the scope.
     pub paused_by: String,
-    /// Number of ready jobs that are waiting for the pause to end, counted up to [`Pause::MOST`]. Only jobs stored under the name in
-    /// `scope` are counted.
+    /// Number of ready jobs that are waiting for the pause to end, counted up to [`Pause::MOST`]. If `scope` has a job type, jobs of all
+    /// payload versions are counted, but not jobs stored under other names of the type, such as aliases.
     pub ready: i64,
     /// Whether more jobs are waiting than were counted.
     pub partial: bool,
@@ -172,10 +172,10 @@ pub struct AwaitedWorker {
 }
 
 impl<C: QueueConnection> Queue<C> {
-    /// Pauses a scope until [`Queue::resume`] is called, and returns the number of the pause. Workers soon stop starting jobs of the scope.
-    /// Jobs of the scope stay ready. Workers return claimed jobs that have not started, and no attempt is charged. Running jobs continue. A
-    /// pause survives restarts of workers and servers. The pause takes effect when the caller's transaction commits. If the scope is
-    /// already paused, only the reason is replaced.
+    /// Pauses a scope until [`Queue::resume`] is called, and returns the number of the pause. Workers soon stop starting jobs of the
+    /// scope. Jobs of the scope stay ready. Workers return claimed jobs that have not started, and no attempt is charged. Running jobs
+    /// continue. A pause survives restarts of workers and servers. The pause takes effect when the caller's transaction commits. If the
+    /// scope is already paused, the pause gets a new number, reason and role, but keeps its start time.
     ///
     /// This method does not wait for the workers; see [`Queue::until_paused`].
     ///
@@ -246,8 +246,8 @@ impl<C: QueueConnection> Queue<C> {
     }
 
     /// Returns the live workers that could run jobs of the scope and have not acknowledged the pause. Returns `None` if `scope` itself is
-    /// not paused. Once the list is empty, no handler of the scope starts until the pause ends. Workers with an expired lease are not
-    /// included: such a worker has fenced itself and reads the pauses before its next claim.
+    /// not paused. Once the list is empty, no handler of a job in the scope starts until the pause ends. Workers with an expired lease
+    /// are not included, because they start no jobs and read the pauses before their next claim.
     ///
     /// # Errors
     /// Returns [`Error::InvalidName`] for an invalid name, and an error if the database query fails.
@@ -273,8 +273,8 @@ impl<C: QueueConnection> Queue<C> {
 
 impl Queue {
     /// Waits until all live workers have acknowledged the pause and start no more jobs of the scope. Returns false if the scope is not
-    /// paused or is resumed during the wait. The pause must be committed. An unresponsive worker delays the result until the worker's
-    /// lease has expired. The future can be dropped at any time, and the pause stays in effect.
+    /// paused or is resumed during the wait. The transaction that paused the scope must have been committed. An unresponsive worker
+    /// delays the result until the worker's lease has expired. The future can be dropped at any time, and the pause stays in effect.
     ///
     /// # Errors
     /// Returns the errors of [`Queue::pause_awaits`].
@@ -293,7 +293,7 @@ impl Queue {
 /// Interval at which [`Queue::until_paused`] checks whether all workers have acknowledged the pause.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Row of `pause_awaits.sql`. All columns but the first are null if all workers have acknowledged the pause.
+/// Row of `pause_awaits.sql`. All columns but the first are null if there is no pause or all workers have acknowledged it.
 #[derive(FromRow)]
 struct AwaitedRow {
     is_paused: bool,

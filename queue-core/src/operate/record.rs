@@ -42,11 +42,11 @@ pub struct JobRecord {
     pub priority: i16,
     /// State of the job at the time of the query.
     pub state: JobState,
-    /// Number of attempts started since the last requeue.
+    /// Number of attempts since the job was enqueued, requeued or restarted, without snoozed, suspended and released attempts.
     pub attempts: i16,
     /// Maximum number of attempts. After the last failed attempt, the job becomes a dead letter.
     pub max_attempts: i16,
-    /// Number of attempts since the last requeue that ended in a process crash.
+    /// Number of attempts that ended in a process crash since the job was enqueued, requeued, restarted or suspended.
     pub crashes: i16,
     /// Time the job was enqueued, according to the database clock.
     pub enqueued_at: DateTime<Utc>,
@@ -63,8 +63,9 @@ pub struct JobRecord {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub meta: Option<Box<RawValue>>,
     /// Optional attributes kept by the store. `child_of`, `node_of` or `part_of` identifies the parent job, flow or map that waits for
-    /// the job to finish. `expires_at` is the time after which the job must not start. `skips` is set if the job, once dead, does not
-    /// block its ordering key. `unique` is the hash of the uniqueness key. `schedule` and `tick` identify the tick that enqueued the job.
+    /// the job to finish. `expires_at` is the time after which the job must not start. `skips` is set if the job stops blocking its
+    /// ordering key when it becomes a dead letter. `unique` is the hash of the uniqueness key. `schedule` and `tick` identify the tick
+    /// that enqueued the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub system: Option<Box<RawValue>>,

@@ -22,8 +22,8 @@ struct RejectionDetail {
     holder: Option<JobId>,
 }
 
-/// Converts a database error to a variant that callers can distinguish. An error without a JSON DETAIL stays a database error. For
-/// example, a lock timeout has the same SQLSTATE as a rejection.
+/// Converts the error of a rejected operation to the matching [`Error`] variant. An error without a JSON DETAIL is not a rejection. For
+/// example, a lock timeout has the same SQLSTATE as a rejection, but no JSON DETAIL.
 pub(super) fn explain(error: sqlx::Error, store: Store) -> Error {
     parse_rejection(&error).unwrap_or_else(|| enqueue::store_error(error, store))
 }

@@ -15,7 +15,7 @@ use crate::{
 /// Maximum length of a signal's name, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 
-/// Outcome of sending a signal, which depends on the state of the job.
+/// Outcome of sending a signal. Depends on the state of the job.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {

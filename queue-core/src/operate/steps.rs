@@ -34,13 +34,13 @@ pub struct JobStep {
     pub at: DateTime<Utc>,
     /// Duration of the step, in milliseconds; 0 for a sleep.
     pub ran_ms: i32,
-    /// End time of a sleep, or time at which a wait for a signal timed out; `None` for other steps. During the wait `NAME`, the journal
-    /// has a step `NAME (timeout)` with the time at which the wait times out.
+    /// End time of a sleep, or deadline of a wait for a signal; `None` for other steps. The deadline of a wait `NAME` is stored in a step
+    /// `NAME (timeout)`, and also in the step `NAME` if the wait timed out.
     pub until: Option<DateTime<Utc>>,
 }
 
 impl JobStep {
-    /// Returns whether the step is a wait for a signal that timed out.
+    /// Returns whether the step is a wait for a signal, and the wait timed out.
     pub fn is_timed_out(&self) -> bool {
         self.until.is_some_and(|until| until < self.at)
     }

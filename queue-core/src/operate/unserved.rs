@@ -50,8 +50,8 @@ impl Unserved {
 }
 
 impl<C: QueueConnection> Queue<C> {
-    /// Returns the queues, job types and versions with ready jobs that no live worker serves. Returns the first [`Unserved::LISTED`]
-    /// entries by name. The query reads every lane, but counts only the ready jobs of unserved entries.
+    /// Returns the queues, job types and versions with ready jobs that no live worker serves, sorted by queue and job type. Returns at
+    /// most [`Unserved::LISTED`] entries. The query reads every lane, but counts only the ready jobs of unserved entries.
     ///
     /// # Errors
     /// Returns an error if the database query fails.

@@ -19,7 +19,8 @@ pub(super) struct Walk<'f> {
     skip_priority: Option<i16>,
     /// Exclusive upper bound of the visited ids. Excludes jobs that were enqueued after the walk began.
     before_id: i64,
-    /// Lane and position of the last ready job, or key and position of the last blocked job. For other states, `id` is the position.
+    /// Lane and position of the last visited ready job, or key and position of the last visited blocked job. In other states, `id` is the
+    /// position of the walk.
     position: (i64, i64),
     id: i64,
 }
@@ -73,15 +74,15 @@ impl<'f> Walk<'f> {
     /// Prepares a statement with the common parameters $1 to $8.
     fn prepare<O: for<'r> FromRow<'r, PgRow>>(&self, statement: &'static str, most: i64) -> QueryAs<'f, Postgres, O, PgArguments> {
         let Self { store, filter, .. } = *self;
-        // Dead letters are visited in id order, so this state needs no upper bound. An upper bound would skip dead letters if the clock was
-        // set back.
+        // Dead letters are visited in id order, so none is visited twice, and this state needs no upper bound. The bound is computed from
+        // the database clock. If the clock has been set back, the bound would exclude dead letters with higher ids.
         let before_id = if self.states.first() == Some(&JobState::Dead) { i64::MAX } else { self.before_id };
         let before_id = filter.before.map_or(before_id, |before| before.0.min(before_id));
         let statement = sqlx::query_as(store.sql(statement)).bind(&filter.queue).bind(filter.names()).bind(before_id);
         let statement = statement.bind(filter.age_seconds()).bind(filter.since_seconds());
-        // Planned for each call, once per thousand jobs. With a plan that was cached while the partitions were empty, a page
-        // of a queue's running jobs, or of jobs selected by metadata, took more than 30 s on a caller's connection. With a new plan, the
-        // page took 40 to 130 ms in a store of 300,000 jobs.
+        // Planned for each call, once per thousand jobs. A caller's connection may have cached a plan while the partitions
+        // were empty. With such a plan, a page of a queue's running jobs, or of jobs selected by metadata, took more than 30 s. With a
+        // new plan, the page took 40 to 130 ms in a store of 300,000 jobs.
         statement.bind(&filter.error).bind(filter.meta_json()).bind(most).persistent(false)
     }
 

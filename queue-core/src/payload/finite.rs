@@ -12,8 +12,8 @@ use serde::ser::{
 
 use super::buffer::{Fault, PayloadBuffer};
 
-/// Wrapper around a serializer, its compound serializers, and each value passed to these serializers. The check therefore applies at
-/// every depth.
+/// Wrapper that rejects NaN and infinities. Serializers, compound serializers and all values passed to them are wrapped, so the check
+/// applies at every depth.
 pub(super) struct FiniteSerializer<'a, V> {
     inner: V,
     buffer: &'a PayloadBuffer,
@@ -165,7 +165,7 @@ impl<'a, S: Serializer> Serializer for FiniteSerializer<'a, S> {
     }
 }
 
-/// Implements a compound serializer trait. These traits differ only in the names of their methods.
+/// Implements the listed compound serializer traits, which differ only in the method that serializes an element.
 macro_rules! compound {
     ($($compound:ident: $method:ident($($key:ident)?);)*) => {
         $(impl<C: $compound> $compound for FiniteSerializer<'_, C> {

@@ -39,8 +39,8 @@ pub(crate) fn encode<T: Serialize + ?Sized>(job: &T, limit: usize) -> Result<Str
     let text = buffer.finish()?;
     result.map_err(|error| PayloadError::Encode(shorten(&error.to_string())))?;
     let text = String::from_utf8(text).map_err(|_| not_json())?;
-    // A hand-written `Serialize` implementation may omit a value, and a `RawValue` may be forged. PostgreSQL would reject the invalid
-    // text and abort the transaction.
+    // A hand-written `Serialize` implementation may omit a value or forge a `RawValue`, so the text may be invalid JSON. PostgreSQL would
+    // reject the invalid text and abort the transaction.
     serde_json::from_str::<IgnoredAny>(&text).map_err(|_| not_json())?;
     Ok(text)
 }

@@ -106,8 +106,8 @@ impl<'p> SampleDeserializer<'_, 'p> {
         SampleDeserializer { path: format!("{}{step}", self.path), depth: self.depth + 1, builder: self.builder, names }
     }
 
-    /// Returns a small number, or `None` for the extreme of the integer type: the minimum if signed, the maximum if unsigned. The extreme
-    /// shows whether the type accepts a narrower range.
+    /// Returns a small number, or `None` to request the minimum of a signed type or the maximum of an unsigned type. A type that accepts
+    /// only a narrower range rejects this extreme.
     fn number(&mut self) -> Option<i64> {
         [None, Some(1), Some(0), Some(2026)][self.choose(4, false).min(3)]
     }
@@ -307,7 +307,7 @@ impl<'de> MapAccess<'de> for Fields<'_, '_> {
         while let Some((field, rest)) = self.remaining.split_first() {
             self.remaining = rest;
             self.current = field;
-            // serde lists an alias like a field, but rejects an alias together with its field. Every field can therefore be omitted.
+            // serde lists an alias like a field, but rejects an alias together with its field. A plan can therefore omit any field.
             let is_omitted = self.deserializer.builder.choose(&format!("{}.{field}?", self.deserializer.path), 2, false) == 1;
             if !is_omitted {
                 return seed.deserialize(StrDeserializer::new(field)).map(Some);

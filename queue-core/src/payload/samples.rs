@@ -1,6 +1,6 @@
 //! Builds samples of a payload type. The samples cover every enum variant, and every optional part both present and absent.
 //!
-//! A sample equals a payload that this release could enqueue. The type's `Deserialize` implementation builds the value, and the
+//! Each sample is a payload that this release could enqueue. The type's `Deserialize` implementation builds the value, and the
 //! `Serialize` implementation encodes the value.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::sample_deserializer::{Choice, Plan, SampleBuilder, SampleError};
 
-/// Maximum number of plans that are tried per type.
+/// Maximum number of attempts to build samples of a type.
 const MAX_TRIES: usize = 1000;
 
 /// Maximum number of samples per type.

@@ -8,11 +8,11 @@ use crate::{
 };
 
 impl<J: JobType> Child<'_, J> {
-    /// Waits until the child has finished, and returns the child's output. Every attempt gets the same output.
+    /// Waits until the child has finished, and returns the child's output. Every attempt of the parent gets the same output.
     ///
-    /// While waiting, the job is `parked` and holds no slot, no lease and no connection. If the child has already finished, the output is
-    /// returned immediately. The attempt is suspended as during a [`sleep`](crate::durable::Durable::sleep). Several children can be
-    /// awaited concurrently (`join!`).
+    /// While waiting, the parent is `parked` and holds no slot, no lease and no connection. If the child has already finished, the output
+    /// is returned immediately. The parent's attempt is suspended as during a [`sleep`](crate::durable::Durable::sleep). Several children
+    /// can be awaited concurrently (`join!`).
     ///
     /// # Errors
     /// Returns [`WaitError::Dead`], [`WaitError::Cancelled`] or [`WaitError::Expired`] as a terminal failure, because another attempt

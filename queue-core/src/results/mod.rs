@@ -1,7 +1,7 @@
 //! Handle to a store, with methods that wait for a job's typed output and methods that query a job's status and progress.
 //!
-//! Results are found by polling. A notification only triggers the next poll earlier, so a lost notification only delays the result. The
-//! handle's waiter polls thousands of jobs together. Waiting requires no worker in this process.
+//! Results are found by polling. A notification only triggers the next poll earlier, so a lost notification only delays the result. One
+//! task polls all jobs that are awaited through a handle and its clones. Waiting requires no worker in this process.
 
 mod error;
 mod join;
@@ -43,13 +43,13 @@ use crate::{
 impl<J: JobType> JobHandle<J> {
     /// Waits until the job has finished, and returns its output: `handle.wait(&queue).await`.
     ///
-    /// Commit the transaction that enqueued the job first, because the job does not exist before the commit. The future can be dropped at
-    /// any time. By default, there is no timeout; see [`Wait::timeout`].
+    /// Before the wait, commit the transaction that enqueues the job, because the job does not exist before the commit. The future can be
+    /// dropped at any time. By default, there is no timeout; see [`Wait::timeout`].
     ///
     /// All waits of a [`Queue`] and its clones share one connection. The connection is opened by the first wait, and closed two to three
-    /// seconds after the last wait. Workers notify this connection, so a result arrives milliseconds after its commit. If a notification is
-    /// lost, the result is found within a second. Jobs are polled four times a second if the connection cannot receive notifications: on a
-    /// standby, with a read-only login, or behind a pooler in transaction mode (see [`Queue::direct`]).
+    /// seconds after the last wait. Workers notify this connection, so a result arrives milliseconds after its commit. If a notification
+    /// is lost, the result is found within a second. Jobs are polled four times a second if the connection cannot receive notifications:
+    /// on a standby, with a read-only login, or behind a pooler in transaction mode (see [`Queue::direct`]).
     ///
     /// # Errors
     /// The future returns a [`WaitError`] if the job did not complete, or if the output cannot be read.

@@ -26,14 +26,16 @@ impl ListenNode {
         match &self.at {
             Some(node) if listening.keeps_session && !node.is_here() => match node.lead(options) {
                 Ok(led) => ListenerConnection::open(led).await,
-                // A Unix socket cannot reach other nodes. The caller must not listen on this connection, and polls more often instead.
+                // A connection through a Unix socket cannot be redirected to another node. The caller must poll more often instead of
+                // listening.
                 Err(_) => Ok(ListenerConnection { keeps_session: false, ..listening }),
             },
             _ => Ok(listening),
         }
     }
 
-    /// Returns an error if the store has moved to another node. Queries the location at most once per [`CHECK_INTERVAL`].
+    /// Returns an error if the store has moved to another node since [`listen`](Self::listen). Queries the store's location at most once
+    /// per [`CHECK_INTERVAL`].
     pub(super) async fn check(&mut self, listener: &mut PgListener, store: Store) -> sqlx::Result<()> {
         let Some(at) = self.at.as_ref().filter(|_| self.checked_at.is_none_or(|at| at.elapsed() > CHECK_INTERVAL)) else { return Ok(()) };
         self.checked_at = Some(Instant::now());

@@ -1,4 +1,4 @@
-//! Waiting for the outcomes of map jobs, in the durable job that spawned the map.
+//! Results of a map: the counts of its jobs by outcome, and their outputs. The durable job that spawned the map waits for the results.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -10,13 +10,15 @@ use crate::{
 };
 
 impl<'c, J: JobType> Parts<'c, J> {
-    /// Waits until all jobs of the map have finished, and returns the number of jobs by outcome. Every attempt gets the same result.
+    /// Waits until all jobs of the map have finished, and returns the number of jobs by outcome. Every attempt of the durable job gets
+    /// the same result.
     ///
-    /// While waiting, the job is `parked` and holds no slot, no lease and no connection. The job is woken once, regardless of the number
-    /// of jobs in the map.
+    /// While waiting, the durable job is `parked` and holds no slot, no lease and no connection. It is woken once, regardless of the
+    /// number of jobs in the map.
     ///
-    /// Dead or cancelled jobs are not an error. The result contains their counts and [`outputs`](MapOutcome::outputs). A dead letter counts
-    /// as finished and is counted once. Requeueing a dead letter does not change the result.
+    /// Dead letters, cancelled jobs and expired jobs do not cause an error. The result contains their counts, and
+    /// [`outputs`](MapOutcome::outputs) returns an error in place of each of their outputs. A dead letter counts as finished and is
+    /// counted once. Requeueing a dead letter does not change the result.
     ///
     /// # Errors
     /// Returns [`Error::Database`](crate::Error::Database) if the outcomes cannot be read.
@@ -104,8 +106,9 @@ impl<J: JobType> Outputs<'_, J> {
     /// Returns the next page with up to a thousand outputs. Each output has its position in the map, counted from 0. Returns `None` after
     /// the last page.
     ///
-    /// Outputs are read from the current history. A requeued job has the outcome of its last run, or [`WaitError::Timeout`] if the job
-    /// has not finished again. A pruned job has [`WaitError::NotFound`], so read the outputs before the history is pruned.
+    /// Each page is read from the job history at the time of the call. For a requeued job, the page contains the outcome of the latest
+    /// run, or [`WaitError::Timeout`] if that run has not finished. For a pruned job, it contains [`WaitError::NotFound`]. Therefore,
+    /// read the outputs before the history is pruned.
     ///
     /// # Errors
     /// Returns [`Error::Database`](crate::Error::Database) if the outputs cannot be read.

@@ -41,13 +41,14 @@ impl JobSnapshot {
         Self { outcome: WaitOutcome::NotFound, progress: Progress::default() }
     }
 
-    /// Returns whether the snapshot is final, so that no later snapshot can differ from it.
+    /// Returns whether the snapshot is final: the job has finished or does not exist. The waiter ends a subscription after a final
+    /// snapshot.
     pub(crate) fn is_final(&self) -> bool {
         self.progress.over.is_some() || self.outcome == WaitOutcome::NotFound
     }
 
-    /// Decodes a row. Returns `None` for a completed job whose output would exceed the size limit of this poll. A later poll returns the
-    /// output.
+    /// Decodes a row. Returns `None` for a completed job if the query omitted its output, because preceding outputs had reached the size
+    /// limit of a poll. A later poll returns the output.
     fn of(row: &PgRow) -> sqlx::Result<Option<Self>> {
         let state: &str = row.try_get("state")?;
         let (outcome, final_state) = match state {
@@ -62,7 +63,8 @@ impl JobSnapshot {
     }
 }
 
-/// Queries the current snapshots of the jobs in `ids`. Jobs that do not exist are left out.
+/// Queries the current snapshots of the jobs in `ids`. Jobs that do not exist are omitted. A snapshot is `None` if the job has completed,
+/// but the poll reached its size limit before this job's output. Such a job must be polled again.
 pub(crate) async fn poll_jobs<'c, E: Executor<'c, Database = Postgres>>(
     on: E,
     store: Store,
@@ -72,11 +74,12 @@ pub(crate) async fn poll_jobs<'c, E: Executor<'c, Database = Postgres>>(
     rows.iter().map(|row| Ok((row.try_get("id")?, JobSnapshot::of(row)?))).collect()
 }
 
-/// Returns whether the error may be temporary. Another poll may then succeed.
+/// Returns whether the error may be temporary, in which case another poll may succeed.
 pub(crate) fn is_temporary(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => {
-            // 25006: the server is a standby. 40001 and 57014: a standby or a timeout has cancelled the query.
+            // 25006: the server is a standby. 40001: a conflict with recovery on a standby has cancelled the query. 57014: a timeout has
+            // cancelled the query.
             let code = db.code().unwrap_or_default();
             ["57P", "08", "53"].iter().any(|class| code.starts_with(class)) || ["25006", "40001", "57014"].contains(&&*code)
         }

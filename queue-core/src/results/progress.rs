@@ -31,26 +31,26 @@ pub struct Progress {
     /// Current stage of the job, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
-    /// Event counts reported by the job, by name.
+    /// Event counts that the job reported, keyed by event name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
     /// Number of the attempt that last reported progress; 0 if no attempt has reported progress.
     pub attempt: i16,
     /// Time of the last report, according to the database clock.
     pub updated_at: Option<DateTime<Utc>>,
-    /// Final state of a finished job (completed, dead, cancelled or expired). `None` if the job has not finished.
+    /// Final state of the job: completed, dead, cancelled or expired. `None` if the job has not finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<JobState>,
 }
 
-/// Returns a fraction as a whole percentage. Only a fraction of 1 is returned as 100.
+/// Converts a fraction to a whole percentage from 0 to 100. A fraction below 1 yields at most 99.
 pub fn percent(fraction: f64) -> u32 {
     let percent = (fraction.clamp(0.0, 1.0) * 100.0).round() as u32;
     if fraction < 1.0 { percent.min(99) } else { percent }
 }
 
 impl Progress {
-    /// Returns this progress with the job's final state.
+    /// Returns this progress with the final state of the job. The fraction of a completed job is set to 1.
     pub(crate) fn with_final_state(mut self, final_state: Option<JobState>) -> Self {
         if final_state == Some(JobState::Completed) {
             self.fraction = Some(1.0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{error::WaitError, poll::JobSnapshot, queue::Queue, waiter::JobSubscription};
 use crate::connect::JobRef;
 
-/// Successive snapshots of a job. Subscribes once more if the waiter's task ends, for example because its tokio runtime shuts down.
+/// Successive snapshots of a job. Resubscribes at most once if the waiter's task ends, for example because its tokio runtime shuts down.
 pub(super) struct Snapshots {
     queue: Queue,
     job: JobRef,

@@ -1,7 +1,8 @@
-//! Waiting for thousands of jobs over one connection.
+//! Waiter that polls thousands of jobs over one connection, and the subscriptions to its snapshots.
 //!
-//! The row that requests notifications is committed before the first poll. Workers read that row after their commits, so each job that
-//! finishes after the poll causes a notification. If a notification is lost, the next regular poll finds the result.
+//! A waiter writes a row to request notifications, and commits this row before its first poll. A worker reads the row after it has
+//! committed the end of a job, so each job that finishes after that poll causes a notification. If a notification is lost, the next
+//! regular poll finds the result.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -75,10 +76,10 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// Poll interval while the waiter does not receive notifications.
 const UNNOTIFIED_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Minimum pause between two polls. After a slow poll, the pause is twice as long as the poll.
+/// Minimum pause between two polls. The pause is also at least twice as long as the last poll, which limits the load on the database.
 const MIN_POLL_GAP: Duration = Duration::from_millis(2);
 
-/// Time without waits before the row that requests notifications is deleted and the connection is closed.
+/// Time without active waits after which the waiter deletes the row that requests notifications, and closes its connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const RETRY_DELAY: Duration = Duration::from_millis(250);
@@ -87,8 +88,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 const MAX_OUTAGE: Duration = Duration::from_secs(30);
 
 impl SharedWaiter {
-    /// Subscribes to the snapshots of a job. Starts a waiter if none exists, or if the waiter's task has ended, for example because its
-    /// tokio runtime has shut down. Returns `None` if the current runtime is shutting down and starts no task.
+    /// Subscribes to the snapshots of a job. Starts a waiter if none exists or if the waiter's task has ended. The task ends, for
+    /// example, when its tokio runtime shuts down. Returns `None` if the current runtime is shutting down and starts no task.
     pub(super) fn subscribe(&self, pool: &PgPool, job: JobRef, watching: bool) -> Option<JobSubscription> {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let running = shared.as_ref().and_then(|waiter| waiter.subscribe(job.id(), watching));
@@ -170,7 +171,7 @@ impl WaiterState {
     }
 
     /// Publishes the snapshot of a job to the subscriptions that began before the poll. If the job has finished, these subscriptions end.
-    /// If there is no snapshot, the job is polled again.
+    /// If `snapshot` is `None`, because the poll left out the job's output, the job is polled again.
     fn publish(&self, job: JobId, snapshot: Option<JobSnapshot>) {
         let Some(snapshot) = snapshot.map(Arc::new) else { return self.job_added.notify_one() };
         let mut subscriptions = self.lock();

@@ -42,7 +42,7 @@ pub(super) struct WaiterConnection {
     pool_options: Arc<PgConnectOptions>,
     store: Store,
     listener: Option<PgListener>,
-    /// Whether the connection listens on the channel and receives notifications.
+    /// Whether the connection listens on the channel for job-finished notifications.
     is_listening: bool,
     /// Time of the last write of the row that requests notifications; `None` if the row is not written.
     announced_at: Option<Instant>,
@@ -104,7 +104,8 @@ impl WaiterConnection {
         if self.pool.is_closed() {
             return Err(sqlx::Error::PoolClosed);
         }
-        // If the pool now connects to a different host, notifications do not arrive on the existing connection.
+        // If the pool now connects to a different server, the existing connection is replaced, because it receives no notifications from
+        // the new server.
         let place = |options: &PgConnectOptions| (options.get_host().to_owned(), options.get_port(), options.get_socket().cloned());
         let to = self.pool.connect_options();
         if !Arc::ptr_eq(&to, &self.pool_options) && place(&to) != place(&self.pool_options) {
@@ -116,7 +117,8 @@ impl WaiterConnection {
         }
         if self.listener.is_none() {
             (self.announced_at, self.announce_tried_at) = (None, None);
-            // The driver's listener requires a pool. The caller's pool may be exhausted, or busy closing an unresponsive connection.
+            // The driver's listener requires a pool. A separate pool is opened, because the caller's pool may be exhausted, or busy
+            // closing an unresponsive connection.
             let options = (*self.pool_options).clone().application_name("queue waiter").disable_statement_logging();
             let ListenerConnection { mut listener, keeps_session } = if self.cannot_listen() {
                 ListenerConnection::without_listening(options).await?
@@ -133,7 +135,7 @@ impl WaiterConnection {
                     Err(sqlx::Error::Database(_)) => false,
                     Err(error) => return Err(error),
                 },
-                // If the connection must not listen, or the role may not read the channel name, the waiter polls more often instead.
+                // If the connection keeps no session, or the role may not read the channel name, the waiter polls more often instead.
                 Ok(_) | Err(sqlx::Error::Database(_)) => false,
                 Err(error) => return Err(error),
             };
@@ -167,7 +169,7 @@ impl WaiterConnection {
         self.listener.is_some()
     }
 
-    /// Returns whether workers notify the connection.
+    /// Returns whether the connection is open and has requested notifications from the workers.
     pub(super) fn is_notified(&self) -> bool {
         self.listener.is_some() && self.announced_at.is_some()
     }

@@ -21,8 +21,8 @@ use crate::connect::JobRef;
 /// Stream of a job's progress. Created by [`QueueJob::watch`](crate::operate::QueueJob::watch) and [`JobRef::watch`].
 ///
 /// The first item is yielded immediately. The job is polled five times a second, and each change yields another item. The last item has
-/// the job's final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
-/// [`next`](Self::next) works without the trait. The stream also ends after an error. The stream can be dropped at any time.
+/// the job's final state in [`over`](Progress::over), or is an error. The stream can be dropped at any time. The type implements
+/// [`Stream`] with items of type `Result<Progress, WaitError>`; [`next`](Self::next) works without the trait.
 ///
 /// ```no_run
 /// # async fn example(queue: queue_core::Queue, id: queue_core::JobId) -> Result<(), queue_core::wait::WaitError> {

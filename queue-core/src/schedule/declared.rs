@@ -29,7 +29,8 @@ impl DeclaredSchedule {
         self.job_type
     }
 
-    /// Returns the schedule, named after the job type. Returns `None` if the type declares no schedule or its keyring is not set.
+    /// Returns the schedule, named after the job type. Returns `None` if the type declares no schedule, or if the type's keyring is not
+    /// set.
     pub fn named(self) -> Option<(String, Schedule)> {
         Some((self.job_type.to_owned(), (self.schedule)()?))
     }

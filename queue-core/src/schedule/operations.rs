@@ -113,7 +113,7 @@ impl<C: QueueConnection> QueueSchedule<'_, C> {
         self.call(sqlx::query_scalar(self.queue.store.sql(include_str!("../../sql/skip_schedule.sql")))).await
     }
 
-    /// Enqueues a job of the schedule immediately and returns its id, regardless of ticks, a pause or the overlap policy.
+    /// Enqueues a job of the schedule immediately, regardless of ticks, a pause or the overlap policy. Returns the id of the job.
     ///
     /// # Errors
     /// Returns [`Error::NoSchedule`] if the schedule does not exist, and the errors of an enqueue.

@@ -36,7 +36,7 @@ pub struct ScheduleRecord {
     pub missed: String,
     /// Maximum delay of a tick in seconds. A tick with a longer delay counts as missed.
     pub grace: f64,
-    /// Handling of ticks while an earlier job has not finished: `skip`, `allow` or `queue`.
+    /// Handling of a tick while the job of an earlier tick has not finished: `skip`, `allow` or `queue`.
     pub overlap: String,
     /// Maximum random delay of the schedule's jobs, in seconds.
     pub jitter: f64,

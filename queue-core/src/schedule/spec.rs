@@ -16,9 +16,9 @@ use crate::{
 
 /// Times, time zone and job of a schedule. Passed to [`create`](super::QueueSchedule::create), or declared by a worker.
 ///
-/// A cron expression has five fields (minute, hour, day of the month, month, day of the week), or six fields with the seconds first.
-/// Nicknames such as `@daily` are supported. If neither day field begins with `*`, a date needs to match only one day field, as in
-/// Debian's cron. The function or worker that receives the schedule reports errors in the schedule.
+/// A cron expression has five fields: minute, hour, day of the month, month and day of the week. An expression with six fields begins
+/// with the seconds. Nicknames such as `@daily` are supported. If neither day field begins with `*`, a date needs to match only one day
+/// field, as in Debian's cron. The function or worker that receives the schedule reports errors in the schedule.
 ///
 /// ```
 /// # use queue_core::job;
@@ -110,21 +110,21 @@ impl Schedule {
         self
     }
 
-    /// Enables the cancellation of failed jobs that are waiting for a retry when the schedule's payload changes. The next tick then does
-    /// not wait for these jobs. By default, these jobs are retried.
+    /// Enables cancellation of the schedule's failed jobs when its job type or payload changes. Only jobs that are waiting for a retry
+    /// are cancelled, so the next tick does not wait for them. By default, these jobs are retried.
     pub fn supersede(mut self) -> Self {
         self.supersede = true;
         self
     }
 
-    /// Sets the job that each tick enqueues, with the options of the job type. The handler can read its tick with
+    /// Sets the job that each tick enqueues, with the options of the job type. The handler of the job can read the tick with
     /// [`Context::tick`](crate::Context::tick).
     pub fn job<J: JobType>(self, job: &J) -> Self {
         self.job_with(job, |_| {})
     }
 
-    /// Sets the job that each tick enqueues. `change` modifies the options of the job type. Options that set a due time are rejected,
-    /// because the schedule determines the due time.
+    /// Sets the job that each tick enqueues. `change` modifies the enqueue options, which are initially the options of the job type.
+    /// Options that set a due time are rejected, because the schedule determines the due time.
     pub fn job_with<J: JobType>(mut self, job: &J, change: impl FnOnce(&mut EnqueueOptions)) -> Self {
         let mut options = EnqueueOptions::for_type::<J>();
         change(&mut options);
@@ -205,7 +205,8 @@ impl Schedule {
         set("overlap", (self.overlap != Overlap::default()).then(|| self.overlap.to_sql().into()));
         set("jitter", seconds(self.jitter));
         set("supersede", self.supersede.then_some(Value::Bool(true)));
-        // Many workers declare the schedule repeatedly, so the encrypted text must change only if the payload changes.
+        // Workers declare the schedule repeatedly, and a different encrypted text would count as a changed payload. The nonce is
+        // therefore derived from the payload, so that equal payloads have equal texts.
         let payload = sealing.map_or(Ok(None), |sealing| sealing.seal(&payload, store, Nonce::FromPayload).map(Some))?.unwrap_or(payload);
         Ok(Declaration { job_type, payload, options: Value::Object(options).to_string() })
     }

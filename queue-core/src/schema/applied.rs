@@ -70,14 +70,14 @@ pub(super) async fn check_login(
     found.fetch_one(connection).await?.check(store)
 }
 
-/// Database and login properties that a store requires.
+/// Properties of the database and of the login that [`check_login`] checks.
 #[derive(sqlx::FromRow)]
 struct LoginFacts {
     encoding: String,
     login: String,
     /// Whether the login has the required privileges: `USAGE` on the schema and, for a worker, `INSERT` on the lease table.
     has_privileges: bool,
-    /// Roles with the required privileges of which the login is a member without inheriting their privileges.
+    /// Roles that have the required privileges and to which the login belongs, but whose privileges the login does not inherit.
     not_inherited: Vec<String>,
     /// Tables whose row-level security hides rows from the login.
     hidden: Vec<String>,

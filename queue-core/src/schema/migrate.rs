@@ -83,8 +83,8 @@ const MAX_CREATE_CONFLICTS: u32 = 5;
 /// Maximum time for retrying a blocked migration.
 pub(crate) const MAX_LOCK_RETRY: Duration = Duration::from_mins(1);
 
-/// Migrates like [`migrate()`](crate::migrate()), but also applies the migrations in `later`, and retries for the duration `patience`.
-/// Tests use this function to migrate a store that is in use.
+/// Migrates like [`migrate()`](crate::migrate()), but also applies the migrations in `later`. Retries a blocked migration for up to
+/// `patience`. Tests use this function to migrate a store that is in use.
 #[doc(hidden)]
 pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {
     let migrations = [&MIGRATIONS, later].concat();
@@ -98,7 +98,8 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
                     break;
                 }
             }
-            // Another session has created the store concurrently, so the migrations are checked again.
+            // Another session has created the store concurrently. The next iteration loads its migrations and applies any that are
+            // missing.
             Err(Error::Database(error)) if is_created_concurrently(&error) && conflicts < MAX_CREATE_CONFLICTS => conflicts += 1,
             // The store was not created concurrently. The name conflict is therefore with an object that does not belong to the store.
             Err(Error::Database(sqlx::Error::Database(error))) if is_name_conflict(&*error) => {
@@ -149,13 +150,13 @@ async fn run_step(
 }
 
 async fn apply(tx: &mut PgConnection, store: Store, migrations: &[Migration], in_caller_transaction: bool) -> Result<MigrationStep, Error> {
-    // The settings are saved before they are overridden. With the caller's `search_path`, `now()` in a column default could resolve to a
-    // function other than `pg_catalog.now()`. The settings are restored explicitly because the caller may be in a transaction.
+    // The search path is overridden, because `now()` in a column default could resolve to a function other than `pg_catalog.now()`. The
+    // settings are saved first and are restored explicitly, because the caller may be in a transaction.
     let before: Vec<String> = sqlx::query_scalar(CURRENT_VALUES).bind(&SETTINGS[..]).fetch_all(&mut *tx).await?;
     sqlx::query(SET_LOCAL).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
     if citus::is_distributed(tx, store).await? {
-        // The role is set before the first query, because a Citus cluster rejects changes to a table in a transaction that has read the
-        // table as two different users.
+        // The role is set before the first query, because a Citus cluster rejects changes to a table that the same transaction has
+        // already read as a different user.
         sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
     }
     let found = load_exclusively(tx, store, migrations).await?;
@@ -215,7 +216,8 @@ async fn load_exclusively(tx: &mut PgConnection, store: Store, migrations: &[Mig
         SchemaState::Versions(found) if migrations.iter().all(|migration| found.contains(&migration.version)) => Ok(found),
         SchemaState::Versions(_) => {
             sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
-            // The lock wait is limited only by the caller's `lock_timeout`, because the holder of the lock is migrating the same store.
+            // No lock timeout is set, because the holder of the lock is migrating the same store. The caller's own `lock_timeout` still
+            // applies.
             sqlx::raw_sql(store.text("lock table queue.migration in share row exclusive mode")).execute(&mut *tx).await?;
             match load_schema_state(tx, store, migrations).await? {
                 SchemaState::Versions(found) => Ok(found),
@@ -291,7 +293,8 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
     }
 }
 
-/// Checks that a worker's login may access the store. Privileges may change while the worker runs. The check reads only system catalogs.
+/// Checks that a worker's login may access the store. Called when the worker starts and regularly afterwards, because privileges may
+/// change while the worker runs. The check reads only system catalogs.
 ///
 /// # Errors
 /// Returns [`Error::Encoding`], [`Error::NoRights`] or [`Error::RowSecurity`], as for [`verify`].

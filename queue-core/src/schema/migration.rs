@@ -6,8 +6,8 @@
 pub struct Migration {
     pub(super) version: i32,
     pub(super) name: &'static str,
-    /// SQL text of the migration. On a store in use, the first statement takes all locks that the migration needs, because a migration
-    /// waits for each lock only briefly.
+    /// SQL text of the migration. If the migration is applied to a store in use, the first statement must take all locks that the
+    /// migration needs. Lock waits have a short timeout, so a blocked migration then fails before it does other work.
     pub(super) sql: &'static str,
 }
 

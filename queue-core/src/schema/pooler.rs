@@ -1,6 +1,6 @@
-//! Detects how a pooler in front of the database treats sessions. With transaction pooling, a LISTEN stays in effect in its server
-//! session. The next client of the session then receives notifications that the client did not request. A pooler without support for
-//! prepared statements exposes one client's statements to other clients.
+//! Detects how a pooler in front of the database treats sessions. With transaction pooling, a LISTEN stays in effect in the server
+//! session after the client's transaction. The next client to which the pooler assigns the session then receives notifications that it
+//! did not request. A pooler without support for prepared statements exposes one client's statements to other clients.
 
 use std::time::Duration;
 
@@ -87,7 +87,8 @@ fn is_statement_mixup(error: &sqlx::Error) -> bool {
 /// Returns whether prepared statements reach sessions of other clients.
 ///
 /// Every connection gives its first prepared statement the same name. If another connection has used the session before, a statement with
-/// this name already exists, unless the pooler separates the statements. With several poolers side by side, a mix-up may go undetected.
+/// this name already exists, unless the pooler separates the statements. With several poolers side by side, a mix-up may go undetected,
+/// because the connections may use different poolers.
 ///
 /// # Errors
 /// Returns an error if connecting fails.
@@ -99,7 +100,8 @@ pub async fn mixes_up(options: &PgConnectOptions) -> sqlx::Result<bool> {
             let mut one = options.connect().await?;
             sqlx::raw_sql("begin").execute(&mut one).await?;
             let result: Result<i32, _> = sqlx::query_scalar("select 1").fetch_one(&mut one).await;
-            // The first connection returns its session to the pooler, with its prepared statement.
+            // The rollback ends the transaction of the first connection. A pooler can then assign the session to another connection,
+            // together with the prepared statement.
             if n == 0 {
                 sqlx::raw_sql("rollback").execute(&mut one).await?;
             }
@@ -112,7 +114,8 @@ pub async fn mixes_up(options: &PgConnectOptions) -> sqlx::Result<bool> {
                     mixed = Ok(true);
                 }
             }
-            // Without another connection, no mix-up can be detected.
+            // No further connection can be opened, so the check ends with its current result. No mix-up can be detected with only one
+            // connection.
             Ok(Err(_)) | Err(_) if n > 0 => break,
             Ok(Err(error)) => {
                 mixed = Err(error);

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::error::Error;
 
-/// Group roles for a store: `producer`, `worker`, `reader`, `operator` and `owner`. The roles are named after the store's schema
-/// (`queue_producer`, ..) and cannot log in. Users get privileges by membership: `grant queue_producer to web`.
+/// Group roles for a store: `producer`, `worker`, `reader`, `operator` and `owner`. The roles are named after the store's schema, such as
+/// `queue_producer`, and cannot log in. Users get privileges by membership: `grant queue_producer to web`.
 ///
 /// Apply the roles again after each migration. Applying the roles resets their privileges to exactly the privileges of this release. The
 /// login that applies the roles must be a superuser, or must have the `CREATEROLE` attribute and own the store.
@@ -27,7 +27,7 @@ use crate::error::Error;
 pub struct Roles {
     store: Store,
     prefix: String,
-    /// Name and queues of a producer role that is limited to these queues. `None` for the store's five group roles.
+    /// Name of a producer role and the queues into which the role may enqueue. `None` for the store's five group roles.
     producer: Option<(String, Vec<String>)>,
 }
 
@@ -176,7 +176,7 @@ fn check_role(role: &str) -> Result<(), Error> {
     if role.len() > MAX_NAME_LEN { Err(Error::InvalidName { what: "role", value: role.to_owned(), most: MAX_NAME_LEN }) } else { Ok(()) }
 }
 
-/// Returns the SQL that revokes the default privileges on a store.
+/// Returns the SQL that revokes the default privileges of `PUBLIC` on a store.
 pub(super) fn revoke_defaults_sql(store: Store) -> String {
     store.rewrite_text(include_str!("../../roles/closed.sql")).replace("queue_schema", store.schema())
 }

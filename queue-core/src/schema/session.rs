@@ -1,7 +1,8 @@
-//! Connection of a bulk enqueue or a migration, with a separate transaction if the caller has no open transaction.
+//! Connections for operations that need a transaction, such as bulk enqueues and migrations. Unless the caller has an open transaction,
+//! [`Session::begin`] begins one.
 //!
-//! If the future of `sqlx`'s `begin` is dropped midway, the connection stays in a transaction, and the next borrower of the pooled
-//! connection would write into that transaction. A dropped [`Session`] ends its transaction without awaiting anything. This module does not
+//! If the future of `sqlx`'s `begin` is dropped midway, the connection stays in a transaction. The next borrower of the pooled connection
+//! would then write into that transaction. A dropped [`Session`] ends its transaction without awaiting anything. This module does not
 //! depend on jobs.
 
 use std::{
@@ -27,7 +28,8 @@ pub enum Connection<'c> {
 
 pub(crate) struct Session<'c> {
     connection: SessionConnection<'c>,
-    /// Whether the session's own transaction is open, or may be open.
+    /// Whether the session's own transaction is open. Also true if the state of the transaction is unknown, for example after a failed
+    /// rollback.
     open: bool,
 }
 
@@ -136,7 +138,8 @@ impl<'c> Session<'c> {
         Ok(())
     }
 
-    /// Rolls back the session's own transaction. If the rollback fails, the connection is broken and is dropped.
+    /// Rolls back the session's own transaction. If the rollback fails, a pooled connection is closed instead of being returned to the
+    /// pool.
     pub(crate) async fn roll_back(mut self) {
         self.open = self.execute_own("rollback").await.is_err();
     }

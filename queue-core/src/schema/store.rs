@@ -104,7 +104,8 @@ impl Store {
         written
     }
 
-    /// Returns a text, such as a migration or a name, in which only the schema name is replaced with this store's schema name.
+    /// Replaces the schema name in a text, such as a migration or an object name. Unlike [`sql`](Self::sql), leaves operators, functions
+    /// and types unqualified.
     pub(crate) fn text(self, text: &'static str) -> &'static str {
         #[cfg(queue_mutants)]
         let text = crate::mutants::replacement(text);

@@ -81,8 +81,8 @@ fn from_base64(text: &str) -> Option<Zeroizing<[u8; 32]>> {
     Some(bytes)
 }
 
-/// Keys for the payloads of some job types. The current key seals payloads, and older keys still open them. A keyring is passed to a
-/// process with [`use_keyring`].
+/// Keys for the payloads of some job types. The current key seals new payloads, and the other keys only open stored payloads. A program
+/// sets a keyring with [`use_keyring`].
 ///
 /// The name of a key is stored with every payload that the key seals. To rotate keys, first give the new key to every process as
 /// [`older`](Self::older), and then make it the current key. This order ensures that no process receives a payload that it cannot open.
@@ -111,7 +111,7 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// Creates a keyring with a current key. The key's name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`, such as `2026-05`.
+    /// Creates a keyring with a current key. The name has 1 to 64 characters from `A-Z a-z 0-9 _ . : -`, for example `2026-05`.
     pub fn new(name: impl Into<String>, secret: Secret) -> Self {
         let current = name.into();
         Self { keys: vec![(current.clone(), secret)], current, hashing: None }

@@ -39,7 +39,7 @@ pub struct InStore<T> {
     pub answer: Result<T, Error>,
 }
 
-/// Number of jobs by state in one store. Each state is counted up to a few thousand jobs.
+/// Number of jobs by state in one store. Counting stops after a few thousand rows per state. [`StateCount::partial`] marks lower bounds.
 ///
 /// ```no_run
 /// # async fn example(roster: &queue_core::stores::Roster) -> Result<(), queue_core::Error> {
@@ -83,7 +83,8 @@ impl Roster {
             }
             match asking.join_next().await {
                 Some(Ok(answer)) => answers.push(answer),
-                // A task ends without a result only if the future returned by `ask` panicked.
+                // A task ends without a result only if the future returned by `ask` panicked. The results then have no entry for the
+                // store.
                 Some(Err(_)) => {}
                 None => break,
             }

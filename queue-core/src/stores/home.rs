@@ -105,8 +105,8 @@ pub struct StoreRecord {
 const MAX_RETRIES: u32 = 5;
 
 impl Stores {
-    /// Creates a router that keeps its tables in `schema`, in the home database and in every database with stores. The schema is reserved
-    /// for these tables and must not be the schema of a store.
+    /// Creates a router whose tables are in the schema `schema` of the home database and of every database that contains stores. The
+    /// schema is reserved for these tables and must not be the schema of a store.
     pub fn new(home: &PgPool, schema: Store) -> Self {
         let (rule, roster, places) = (Rule::default(), Roster::default(), PlaceCache::default());
         Self { home: home.clone(), schema, rule, roster, places, databases: Arc::default(), registry_lock: Arc::default() }

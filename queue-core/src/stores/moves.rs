@@ -1,5 +1,5 @@
-//! Moves of tenants. During a move, new jobs are enqueued into the new store, and jobs waiting in the old store are run there. The home
-//! database records all progress, so any process can continue a move.
+//! Moves of tenants from one store to another. During a move, new jobs are enqueued into the new store, and jobs waiting in the old store
+//! are run there. The home database records all progress, so any process can continue a move. A move has three steps:
 //!
 //! 1. The home database records that the tenant is in the new store in a new epoch, and that the tenant is leaving the old store.
 //! 2. Once the open transactions that enqueue for the tenant have ended, the old store's database records that the tenant has left.

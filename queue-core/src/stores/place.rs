@@ -80,8 +80,8 @@ impl Stores {
     }
 
     /// Records the tenant's epoch in the store's database, if the epoch is not recorded yet. The statement runs in a separate
-    /// transaction, because it waits for all transactions that enqueue for the tenant. If two such transactions executed the statement
-    /// after locking the row, they would deadlock.
+    /// transaction, because it waits for all transactions that enqueue for the tenant. Each such transaction holds a lock on the tenant's
+    /// row. If two of them executed the statement, they would deadlock.
     async fn record_arrival(&self, key: &str, member: &Member, epoch: i64) -> Result<(), Error> {
         let received_epoch =
             sqlx::query_scalar(self.schema.sql(include_str!("../../stores/heard.sql"))).bind(member.store().schema()).bind(key);

@@ -62,7 +62,7 @@ impl Member {
         self.name == other.name && self.store() == other.store() && self.is_beside(other)
     }
 
-    /// Returns whether `self` and `other` are in the same database, with the same login.
+    /// Returns whether `self` and `other` connect to the same database with the same login.
     pub fn is_beside(&self, other: &Self) -> bool {
         let (one, two) = (self.pool().connect_options(), other.pool().connect_options());
         Arc::ptr_eq(&one, &two)

@@ -66,7 +66,8 @@ pub struct Attempt {
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
     pub(super) waits_for: Vec<String>,
-    /// Plaintext of the payload with which the job restarts, or the reason why the payload cannot be opened.
+    /// Plaintext of the payload with which the job restarts, or the reason why the payload cannot be opened. `None` if the job does not
+    /// restart.
     pub(super) restart_payload: Option<Result<String, String>>,
 }
 
@@ -121,7 +122,7 @@ impl Attempt {
         Some(decoded.unwrap_or_else(|error| panic!("cannot decode the output of the step `{name}` as the requested type: {error}")))
     }
 
-    /// Returns the names of all steps, including sleeps, that are journaled after this attempt.
+    /// Returns the names of all steps in the journal at the end of this attempt, including sleeps.
     pub fn journaled(&self) -> Vec<&str> {
         self.steps.iter().map(|step| step.name.as_str()).collect()
     }

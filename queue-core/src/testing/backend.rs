@@ -41,7 +41,7 @@ const KEEP: &str = "set constraints all immediate; release savepoint queue_attem
 /// Statement that fails if a commit would fail because of a deferred constraint or an earlier error.
 const CHECK: &str = "set constraints all immediate";
 
-/// Statement like [`KEEP`], after which the same attempt can write again.
+/// Statements that replace a commit like [`KEEP`], and then allow the same attempt to write again.
 const KEEP_ON: &str =
     "set constraints all immediate; release savepoint queue_attempt; set constraints all deferred; savepoint queue_attempt";
 
@@ -73,7 +73,7 @@ pub(super) struct AttemptReports {
     signals: Vec<TestSignal>,
     /// Sequence numbers of the received signals.
     pub(super) received: Vec<i64>,
-    /// Results of child jobs set by the test, by the name of the step that spawns the child.
+    /// Results that the test has set for child jobs, each with the name of the step that spawns the child.
     children: Option<Vec<(String, ChildStatus)>>,
     /// Whether progress or a checkpoint was reported.
     pub(super) changed: bool,
@@ -112,7 +112,8 @@ impl TestBackend {
         self.kept.load(Relaxed)
     }
 
-    /// Discards all further writes, as for a worker that has lost its lease. Waits up to 10 s for a pending commit, like a worker.
+    /// Marks the attempt as ended. Further writes are discarded, as if a worker had lost its lease. Like a worker, waits up to 10 s for a
+    /// pending commit.
     pub(super) async fn close(&self) {
         self.has_ended.store(true, SeqCst);
         let _ = timeout(TRANSACTION_WAIT, self.committing.lock()).await;
@@ -235,8 +236,8 @@ impl Backend for TestBackend {
         Ok(Some(results.unwrap_or(ChildStatus { id: JobId(0), state: None, attempts: 0, output: None, error: None })))
     }
 
-    /// Returns the progress of a map. Results set by the test take effect once all jobs of the map are spawned. Without results, no job of
-    /// the map has finished.
+    /// Returns the progress of a map. Results set by the test take effect once all jobs of the map are spawned. If the test has set no
+    /// results, no job of the map counts as finished.
     async fn gather(&self, _: JobId, step: &str, _: bool) -> sqlx::Result<Option<MapProgress>> {
         let notes = self.notes();
         let results = parts_of(&notes, step);
@@ -314,7 +315,7 @@ fn journaled(StepEntry { fence, name, wait, output, .. }: StepEntry) -> Journale
     JournaledStep { name, attempt: fence.attempt, output, left_ms: wait.map(|wait| wait.as_secs_f64() * 1000.0) }
 }
 
-/// Commits a transaction. In the test's transaction, executes the statement `lent` instead of a commit.
+/// Commits a transaction. In the test's transaction, executes the statements in `lent` instead of a commit.
 async fn keep(tx: OwnedTransaction, lent: &'static str) -> sqlx::Result<()> {
     match tx {
         OwnedTransaction::Lent(mut tx) => sqlx::raw_sql(lent).execute(&mut **tx).await.map(drop),
@@ -326,7 +327,7 @@ async fn keep(tx: OwnedTransaction, lent: &'static str) -> sqlx::Result<()> {
     }
 }
 
-/// Rolls back the transaction of an ended attempt. The test's own transaction stays open.
+/// Rolls back a transaction on the pool after the attempt has ended. Leaves the test's own transaction unchanged.
 async fn undo(tx: OwnedTransaction) -> CommitResult {
     match tx {
         OwnedTransaction::Pooled(tx) => {

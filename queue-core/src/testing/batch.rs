@@ -63,7 +63,7 @@ pub fn run_batch<T: BatchHandler>(jobs: impl IntoIterator<Item = T>) -> RunBatch
     run_batch_with::<T>(jobs)
 }
 
-/// Runs jobs with a [`#[handler]`](crate::handler) function that takes a batch, like [`run_batch`].
+/// Runs jobs like [`run_batch`], but with a [`#[handler]`](crate::handler) function that takes a batch.
 ///
 /// ```
 /// use queue_core::{
@@ -141,8 +141,8 @@ impl<T: JobType> RunBatch<T> {
         self
     }
 
-    /// Sets the attempt number of every job. Defaults to 1. A worker would limit the number of retried jobs in one batch to
-    /// [`most_together`](crate::batch::most_together).
+    /// Sets the attempt number of every job. Defaults to 1. Unlike a worker, the builder does not limit the number of retried jobs in one
+    /// batch to [`most_together`](crate::batch::most_together).
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
         self

@@ -41,7 +41,8 @@ impl<'t> DrainConnection<'t> {
         self.lent.clone()
     }
 
-    /// Locks the connection, after the handler of the job `after` has released it.
+    /// Locks the connection. Fails with [`Error::Kept`] if the handler of the job `after` has not released the connection within
+    /// [`RELEASE_WAIT`].
     pub(super) async fn lock(&mut self, after: Option<JobId>) -> Result<DrainGuard<'_>, Error> {
         let Some(lent) = &self.lent else { return Ok(DrainGuard::Own(&mut *self.on)) };
         let held = timeout(RELEASE_WAIT, Arc::clone(lent).lock_owned()).await;
@@ -49,7 +50,8 @@ impl<'t> DrainConnection<'t> {
     }
 }
 
-/// Swaps the connections back, even if the drain is dropped midway. The handler is always dropped first.
+/// Swaps the test's connection back, even if the drain is dropped midway. The handler is always dropped before this value. Therefore only
+/// a task that the handler spawned can still hold the lock. In that case, the connections stay swapped.
 impl Drop for DrainConnection<'_> {
     fn drop(&mut self) {
         if let Some(mut held) = self.lent.as_ref().and_then(|lent| lent.try_lock().ok()) {

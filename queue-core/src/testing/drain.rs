@@ -24,9 +24,9 @@ use crate::{
 /// Runs all ready jobs, and the jobs that they enqueue, one at a time in the open transaction. Returns a builder. Awaiting the builder
 /// runs the jobs.
 ///
-/// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded like a worker's verdict, and is visible to
-/// later statements of the transaction. A job that has to wait, for example for a retry, is scheduled. The drain does not wait for
-/// scheduled jobs; see [`Drain::advance`]. Jobs of unregistered types are not run. The drain fails if no type is registered.
+/// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded like a worker's verdict, and is visible
+/// to later statements of the transaction. A job that has to wait, for example for a retry or a signal, is scheduled or parked. The drain
+/// does not wait for such jobs; see [`Drain::advance`]. Jobs of unregistered types are not run. The drain fails if no type is registered.
 pub fn drain(on: &mut PgConnection) -> Drain<'_> {
     Drain {
         on,
@@ -44,7 +44,7 @@ pub fn drain(on: &mut PgConnection) -> Drain<'_> {
 /// Moves all due times and expiry times in the default store earlier by the duration `by`. This affects scheduled jobs, retries, snoozes,
 /// durable sleeps, timeouts of waits, job expiry, and uniqueness keys held for a duration.
 ///
-/// The database clock does not change. A job that is enqueued afterwards gets the current time.
+/// The database clock does not change. The due time of a job that is enqueued afterwards is therefore computed from the actual time.
 ///
 /// # Errors
 /// Returns an error if the database statement fails.
@@ -134,7 +134,7 @@ impl Drain<'_> {
         self
     }
 
-    /// Advances time by the duration `by` before jobs run; see [`advance`].
+    /// Moves all due times and expiry times earlier by the duration `by` before jobs run; see [`advance`].
     pub fn advance(mut self, by: Duration) -> Self {
         self.by += by;
         self

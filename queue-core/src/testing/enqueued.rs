@@ -1,4 +1,4 @@
-//! Finds waiting jobs in tests of producers, by job type and by a pattern that matches the payload.
+//! Test support for producers: finds the waiting jobs of a job type, optionally only those whose payload matches a pattern.
 
 use std::{
     any::type_name,
@@ -159,7 +159,8 @@ fn open(id: JobId, payload: String, job_type: &str, version: u16) -> Result<Stri
 #[derive(Debug)]
 pub struct Show<'a, T>(pub &'a T);
 
-/// Trait for payloads that implement `Debug`. Method resolution finds this trait first.
+/// Trait for payloads that implement `Debug`. Implemented for [`Show`] itself, so method resolution prefers it to [`NotShown`], which is
+/// implemented for a reference.
 #[doc(hidden)]
 pub trait DebugShown {
     fn show(&self) -> Option<String>;
@@ -185,9 +186,9 @@ impl<T> NotShown for &Show<'_, T> {
 
 /// Asserts that a waiting job has a payload that matches a pattern: `assert_enqueued!(&mut tx, SendEmail { to, .. } if to == "ada")`.
 ///
-/// The macro awaits the query itself, and accepts the same connections (`&mut tx`, `&mut connection`, `&pool`) as an enqueue. The pattern
-/// starts with the job type and is matched against a reference to the payload. If no job matches, the macro panics with a list of the
-/// waiting jobs. If the payload type implements `Debug`, the list also contains the payloads, which are test data.
+/// The macro awaits the query itself, and accepts the same connections as an enqueue: `&mut tx`, `&mut connection` or `&pool`. The
+/// pattern starts with the job type and is matched against a reference to the payload. If no job matches, the macro panics with a list of
+/// the waiting jobs. If the payload type implements `Debug`, the list also contains the payloads, which are test data.
 #[macro_export]
 macro_rules! assert_enqueued {
     ($on:expr, $($pattern:tt)+) => {

@@ -16,17 +16,17 @@ use crate::{
     schema::Store,
 };
 
-/// Maximum number of repeated runs for a place that was not reached.
+/// Maximum number of additional runs for a place that a run did not reach.
 const MAX_TRIES: usize = 3;
 
-/// Maximum number of attempts. A job that needs more attempts is assumed never to finish.
+/// Maximum number of attempts in one run. A job that needs more attempts is assumed never to finish.
 const MOST_ATTEMPTS: usize = 1000;
 
 /// Runs a handler once without interruption, and then once for each place where the handler can be interrupted.
 ///
 /// In each interrupted run, the handler's future is dropped at a different place, as if the process had crashed at that point. The job
-/// then runs again until it has finished, and `check` inspects the result. The assertions in `check` show whether the handler can safely
-/// be run again, as workers do after a crash. Plain, durable and transactional jobs are supported.
+/// then runs again until it has finished, and `check` inspects the result. The assertions in `check` show whether it is safe to run the
+/// handler again, as a worker does after a crash. Plain, durable and transactional jobs are supported.
 ///
 /// `begin` prepares each run, and isolates it from earlier runs. `begin` resets all data that the handler writes, and returns the job
 /// with all state for its handler, as for [`run`](super::run). [`RunResult::interrupted_at`] returns the place of the interruption.
@@ -83,8 +83,8 @@ const MOST_ATTEMPTS: usize = 1000;
 /// ```
 ///
 /// # Errors
-/// Returns [`Error::NeedsPool`] for a transactional type without a pool. Returns [`Error::Restless`] for a handler that waits more than
-/// 2,000 times, and [`Error::Unending`] for a job that has not finished after 1,000 attempts.
+/// Returns [`Error::NeedsPool`] for a transactional type without a pool. Returns [`Error::Restless`] for a handler with more than 2,000
+/// places before or after the interruption, and [`Error::Unending`] for a job that has not finished after 1,000 attempts.
 ///
 /// # Panics
 /// Panics if `check` panics, or for the same reasons as [`Run::run`]. A line on stderr then reports where the job was interrupted.
@@ -95,7 +95,7 @@ pub async fn interrupt_everywhere<T: JobType>(
     let mut done = InterruptionReport { interruptions: 0, missed: 0 };
     let whole = run_once(None, &mut begin, &mut check).await?;
     for first in Place::KINDS {
-        // A run that did not reach its place may reveal more places than the first run did.
+        // `last` increases if a run ends before reaching `place`, but reaches more places than the first run did.
         let (mut place, mut last, mut tries) = (first, whole.seen_of_kind(first), 0);
         while place.number() <= last {
             let points = run_once(Some(place), &mut begin, &mut check).await?;
@@ -157,7 +157,7 @@ pub struct InterruptionReport {
     pub missed: usize,
 }
 
-/// Guard that prints the place of the interruption when a panic drops the guard.
+/// Guard that prints the place of the interruption if it is dropped during a panic.
 struct PanicReport {
     at: Option<Place>,
 }
@@ -234,7 +234,7 @@ struct NextAttempt {
 }
 
 impl NextAttempt {
-    /// Returns the state for the next attempt, or `None` if the job has finished or is waiting for a signal that is never sent.
+    /// Returns the state for the next attempt, or `None` if the job has finished or is parked without a timeout.
     fn after(outturn: &mut AttemptRun, is_lost: bool, is_cancelled: bool) -> Option<Self> {
         if is_lost && is_cancelled {
             // In a worker, recovery would find the pending cancellation and cancel the job.
@@ -246,7 +246,7 @@ impl NextAttempt {
             Verdict::Retry(wait) => (1, 0, wait),
             Verdict::Snooze(wait) | Verdict::Park(Some(wait)) => (0, 0, wait),
             Verdict::Release | Verdict::Restart => (0, 0, Duration::ZERO),
-            // A job that is parked without a timeout is waiting for a signal that is never sent.
+            // All signals are sent before the first attempt, so a job that is parked without a timeout would wait forever.
             Verdict::Complete | Verdict::Dead | Verdict::Cancel | Verdict::Expire | Verdict::Park(None) => return None,
         };
         let restart_payload = outturn.ending.restart().filter(|_| !is_lost).map(|restart| restart.payload.clone());
@@ -265,8 +265,8 @@ fn connections_in_use(pool: &PgPool) -> usize {
     (pool.size() as usize).saturating_sub(pool.num_idle())
 }
 
-/// Waits up to one second until interrupted statements on the pool's connections have ended. Without this wait, the job would run again
-/// sooner than on a worker.
+/// Waits up to one second until interrupted statements on the pool's connections have ended. Without this wait, the next attempt would
+/// start sooner than on a worker, while such statements may still be running.
 async fn wait_until_idle(pool: &PgPool, before: usize) {
     for _ in 0..100 {
         if connections_in_use(pool) <= before {

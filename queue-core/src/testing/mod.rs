@@ -83,7 +83,7 @@ pub enum Error {
         /// Number of attempts that ran before the error.
         attempts: usize,
     },
-    /// The handler has left a task running that still holds the test's transaction.
+    /// A task spawned by the handler is still running and holds the test's transaction.
     #[error("the handler of job {job} has ended, but the transaction lent to it is still in use: does a spawned task hold it?")]
     Kept {
         /// Id of the affected job.

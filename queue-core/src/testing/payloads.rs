@@ -14,7 +14,8 @@ use crate::{
     define::JobType,
 };
 
-/// Payload types of a program, to be compared with the payload lock file. [`assert_payloads!`](crate::assert_payloads) is a shorter form.
+/// Payload types of a program, to be compared with the payload lock file. [`assert_payloads!`](crate::assert_payloads) is a shorthand for
+/// a comparison without examples.
 ///
 /// ```no_run
 /// # use queue_core::job;
@@ -46,7 +47,8 @@ impl Payloads {
         Self::default()
     }
 
-    /// Adds the job type `T`. This call is needed for types whose handlers are linked elsewhere, and for tests of selected types.
+    /// Adds the job type `T`. This call is needed for types whose handlers are not linked into this binary, and for tests of selected
+    /// types.
     pub fn job_type<T: JobType>(mut self) -> Self {
         if self.forms.iter().all(|known| known.options.name != T::OPTIONS.name) {
             self.forms.push(PayloadForms::of::<T>());
@@ -56,8 +58,9 @@ impl Payloads {
 
     /// Adds an example payload of the job type `T` to the generated payloads.
     ///
-    /// An example is required for a type whose payloads cannot be generated. This applies to a type that does not declare its fields to
-    /// serde in advance (`flatten`, `untagged`, an internal `tag`), and to a type that parses strings in a custom format.
+    /// An example is required for a type whose payloads cannot be generated. This applies to a type with the serde attribute `flatten`,
+    /// `untagged` or an internal `tag`, because such a type does not declare its fields to serde in advance. It also applies to a type
+    /// that parses strings in a custom format.
     ///
     /// # Panics
     /// Panics if the example cannot be written as JSON.
@@ -72,8 +75,8 @@ impl Payloads {
     /// is `accept` and every payload can be read.
     ///
     /// # Panics
-    /// Panics if a payload in the file cannot be read, or if some of its fields are ignored. The message contains instructions. Also
-    /// panics if the file itself cannot be read or written.
+    /// Panics if a payload in the file cannot be read, or if some of its fields are ignored and `QUEUE_PAYLOADS` is not `accept`. The
+    /// message contains instructions. Also panics if the file itself cannot be read or written.
     pub fn check(&self, path: impl AsRef<Path>) {
         let path = path.as_ref();
         let text = match fs::read_to_string(path) {
@@ -89,7 +92,8 @@ impl Payloads {
         }
     }
 
-    /// Returns the text to write to the lock file. Returns `None` if the file exists and has no changes, or if changes are not accepted.
+    /// Returns the text to write to the lock file, or `None` if the file is not to be written. An existing file is written only if its
+    /// text changes and `accept` is true.
     ///
     /// # Errors
     /// Returns a description of the payloads that this release cannot read completely.
@@ -154,8 +158,8 @@ impl Payloads {
         }
     }
 
-    /// Returns the payloads that this release enqueues for a job type. Ignores generated payloads that this release can write but not
-    /// read.
+    /// Returns a job type's generated payloads that this release can read, and its [examples](Payloads::example). Fails if the release
+    /// can read none of the generated payloads or not all examples, or if no payload can be generated and there is no example.
     fn generate(&self, forms: &PayloadForms) -> Result<Vec<LockedPayload>, String> {
         let options = forms.options;
         let (job_type, version) = (options.name, options.version);

@@ -1,5 +1,4 @@
-//! Places where an attempt can be interrupted. An attempt can be interrupted while its future is pending, right after a write, and after
-//! the handler has returned.
+//! Places where an attempt can be interrupted: while its future is pending, right after a write, and after the handler has returned.
 
 use std::{
     fmt,
@@ -9,13 +8,14 @@ use std::{
     task::Poll,
 };
 
-/// Maximum number of places. A handler with more places cannot be tested completely in reasonable time.
+/// Maximum number of places that a run may reach before the interruption, and again after it. A handler with more places cannot be tested
+/// completely in reasonable time.
 pub(super) const MAX_PLACES: usize = 2000;
 
 /// Place where [`interrupt_everywhere`](super::interrupt_everywhere) interrupts a job.
 ///
-/// Places of each kind are counted separately, starting at 1, over all attempts. The number of waits for the response to a statement
-/// differs between runs, and would otherwise affect the numbers of the writes.
+/// Places of each kind are counted separately, starting at 1, over all attempts. A handler may wait for the response to the same
+/// statement once in one run and twice in another. With a common counter, the numbers of later writes would differ between runs.
 ///
 /// ```
 /// # use queue_core::{Context, Handler, JobResult, job, testing};
@@ -139,7 +139,7 @@ impl InterruptPoints {
         self.is_interrupted_at(Place::Returned(self.returned.load(Relaxed)))
     }
 
-    /// Returns whether to abandon the attempt at `place`.
+    /// Returns whether to abandon the attempt at `place`, either to interrupt the job there or because [`MAX_PLACES`] was exceeded.
     fn is_interrupted_at(&self, place: Place) -> bool {
         if self.at == Some(place) {
             self.seen_at_interruption.store(self.seen(), Relaxed);
@@ -148,8 +148,8 @@ impl InterruptPoints {
         self.exceeds_limit()
     }
 
-    /// Returns the output of `work`, or `None` if `work` was interrupted. Dropping the returned future drops `work`. `kept` returns the
-    /// number of writes so far.
+    /// Returns the output of `work`, or `None` if `work` was interrupted. In either case, `work` is dropped before this function returns.
+    /// `kept` returns the number of writes so far.
     pub(super) async fn run_interruptible<F: Future>(&self, work: F, kept: impl Fn() -> usize) -> Option<F::Output> {
         let (mut work, mut known) = (pin!(work), kept());
         let interrupted = |task: &mut std::task::Context<'_>| {

@@ -27,7 +27,7 @@ pub fn run<T: Handler>(job: T) -> Run<T> {
     run_with::<T>(job)
 }
 
-/// Runs a job inline with a [`#[handler]`](crate::handler) function, like [`run`].
+/// Runs a job inline like [`run`], but with a [`#[handler]`](crate::handler) function.
 ///
 /// ```
 /// use queue_core::{Context, JobResult, handler, job, testing};
@@ -155,7 +155,7 @@ impl<T: JobType> Run<T> {
         self
     }
 
-    /// Adds a sleep of a durable job that started in an earlier attempt and has ended.
+    /// Adds a durable sleep that an earlier attempt started and that has ended.
     pub fn slept(mut self, name: impl Into<StepName>) -> Self {
         self.steps.push(JournaledStep { name: name.into().name, attempt: 1, output: None, left_ms: Some(0.0) });
         self
@@ -174,15 +174,15 @@ impl<T: JobType> Run<T> {
         self
     }
 
-    /// Adds a wait for a signal that started in an earlier attempt and has timed out.
+    /// Adds a wait for a signal. The wait was started by an earlier attempt, and has timed out.
     pub fn timed_out(mut self, name: impl Into<StepName>) -> Self {
         let name = format!("{}{TIMEOUT_SUFFIX}", name.into().name);
         self.steps.push(JournaledStep { name, attempt: 1, output: None, left_ms: Some(0.0) });
         self
     }
 
-    /// Sets the output of the child spawned by the durable job's step `name`. Children do not run, so a child without a result has not
-    /// finished.
+    /// Sets the output of the child spawned by the durable job's step `name`. Children do not run, so a child without a result counts as
+    /// not finished.
     ///
     /// # Panics
     /// Panics if the output cannot be stored.
@@ -204,8 +204,8 @@ impl<T: JobType> Run<T> {
     /// Sets the results of the jobs mapped by the durable job's step `name`, in the order of the jobs. Each result is an output, or the
     /// error of a dead letter.
     ///
-    /// The jobs do not run. The number of results must equal the number of jobs that the handler maps. Without results, no job of a map has
-    /// finished.
+    /// The jobs do not run. The number of results must equal the number of jobs that the handler maps. If no results are set, no job of
+    /// the map counts as finished.
     ///
     /// # Panics
     /// Panics if an output cannot be stored.
@@ -240,7 +240,7 @@ impl<T: JobType> Run<T> {
     }
 
     /// Simulates a worker that is shutting down: the tokens of `cx.shutting_down()` and `cx.cancelled()` are cancelled, and a failed
-    /// attempt is not charged.
+    /// attempt does not count toward the maximum number of attempts.
     pub fn shutting_down(mut self) -> Self {
         self.cancel_reason = Some(CancelReason::Shutdown);
         self
@@ -256,7 +256,7 @@ impl<T: JobType> Run<T> {
     ///
     /// # Panics
     /// Panics if the payload or the metadata cannot be stored, or if state named by `#[job(state(..))]` is missing. These cases cannot
-    /// occur in a worker.
+    /// occur in a worker, because they are detected at the enqueue or at the start of the worker.
     pub async fn run(self) -> RunResult<T> {
         let (job, pool) = self.claimed().await;
         let Self { registration, states, checkpoint, steps, signals, children, cancel_reason, middleware, pool: own, .. } = self;

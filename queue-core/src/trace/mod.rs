@@ -65,7 +65,7 @@ pub(crate) struct AttemptSpanInfo<'a> {
     pub(crate) relation: TraceRelation,
 }
 
-/// Creates the span of an enqueue. For several jobs, `queue` and `job_type` are set only if all jobs have the same queue or job type.
+/// Creates the span of an enqueue. For several jobs, each of `queue` and `job_type` is set only if it is the same for all jobs.
 pub(crate) fn enqueue_span(queue: Option<&str>, job_type: Option<&str>) -> Span {
     tracing::span!(
         target: "queue_core::enqueue",
@@ -102,7 +102,8 @@ pub(crate) fn record_bulk_enqueue<E: Display>(span: &Span, sent: Result<u64, &E>
     };
 }
 
-/// Creates the span of an attempt. The span has the level `ERROR`, so that log filters enable it for handler events of every level.
+/// Creates the span of an attempt. The span has the level `ERROR`, so that every level filter that shows any event of the handler also
+/// enables the span.
 pub(crate) fn attempt_span(info: &AttemptSpanInfo<'_>) -> Span {
     let AttemptSpanInfo { job, job_type, attempt, .. } = info;
     let span = tracing::error_span!(

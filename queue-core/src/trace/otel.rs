@@ -1,4 +1,5 @@
-//! Span data for OpenTelemetry, and the trace context of jobs. Compiled with the feature `otel`. The data does not appear in logs.
+//! Span data for OpenTelemetry, and the trace context of jobs. Compiled with the feature `otel`. Span attributes and links are passed
+//! directly to OpenTelemetry, and do not appear in logs.
 
 use opentelemetry::{
     Context,
@@ -15,8 +16,8 @@ const MAX_ERROR_BYTES: usize = 1024;
 /// Maximum number of links per span, equal to the default limit of OpenTelemetry SDKs.
 const MAX_LINKS: usize = 128;
 
-/// Returns the trace context for a job that is enqueued in `span`. Tries the context of `span`, the context of the current span, and the
-/// current OpenTelemetry context, in this order. Returns `None` if no context is sampled.
+/// Returns the trace context for a job that is enqueued in `span`. This is the first sampled context among the context of `span`, the
+/// context of the current span, and the current OpenTelemetry context. Returns `None` if no context is sampled.
 pub(crate) fn current_context(span: &Span) -> Option<TraceContext> {
     let sampled_context = |span: &Span| sampled(&span.context());
     let context = if span.is_disabled() { None } else { sampled_context(span) };
@@ -39,7 +40,7 @@ fn sampled(context: &Context) -> Option<SpanContext> {
 /// Sets the attributes of an attempt's span, and the span's parent or link.
 pub(crate) fn begin(span: &Span, info: &AttemptSpanInfo<'_>) {
     let AttemptSpanInfo { job, attempt, queue, meta, relation, .. } = info;
-    // This call fails immediately if no OpenTelemetry layer is installed.
+    // Starts a new trace. Fails if no OpenTelemetry layer is installed, and the span then needs no OpenTelemetry data.
     if span.set_parent(Context::new()).is_err() {
         return;
     }

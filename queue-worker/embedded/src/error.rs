@@ -1,4 +1,4 @@
-//! Errors returned when an embedded server is started. Callers can handle each variant differently.
+//! Errors returned when an embedded server is started. Each kind of failure has a separate variant, so callers can handle it separately.
 
 use std::{io, path::Path, path::PathBuf, time::Duration};
 
@@ -21,14 +21,14 @@ pub enum EmbeddedError {
     /// All binaries found are older than the oldest supported version.
     #[error("PostgreSQL {version} in {} is too old, 15 or later is required; {install}, or set QUEUE_PG_BIN or DATABASE_URL", .bin.display())]
     TooOld {
-        /// Folder of the first unsupported binaries.
+        /// Folder of the binaries that were found first.
         bin: PathBuf,
         /// Major version of the unsupported binaries.
         version: u32,
         /// Instruction for installing `PostgreSQL` on this system.
         install: String,
     },
-    /// The binaries at `QUEUE_PG_BIN` do not work.
+    /// The folder in `QUEUE_PG_BIN` contains no working server binaries.
     #[error("no working PostgreSQL server in {} ({reason}); set QUEUE_PG_BIN to a folder with `initdb` and `postgres`", .bin.display())]
     BadBinaries {
         /// Folder in which the binaries were expected.
@@ -85,7 +85,7 @@ pub enum EmbeddedError {
         folder: PathBuf,
         /// Maximum length of a socket path in bytes.
         limit: usize,
-        /// Parents in which no private directory with a shorter path could be created.
+        /// Parent directories in which no private directory could be created.
         tried: Vec<PathBuf>,
     },
     /// `initdb` failed.

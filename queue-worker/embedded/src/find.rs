@@ -1,5 +1,5 @@
-//! Finds the server's binaries. `QUEUE_PG_BIN` takes precedence. Without this variable, searches the installation folders of known
-//! systems, the folders on PATH, and this crate's data folder.
+//! Search for the server's binaries. `QUEUE_PG_BIN` takes precedence. If this variable is not set, the search covers the installation
+//! folders of known systems, the folders on PATH, and this crate's data folder.
 //!
 //! The search considers only the version of the binaries. `run_as` checks whether a user can execute the binaries.
 
@@ -36,8 +36,8 @@ pub(crate) struct Binaries {
     pub(crate) version: u32,
 }
 
-/// Returns the first binaries of the `preferred` version. If there are none, returns the first binaries of any supported version. `own`
-/// is this crate's data folder.
+/// Returns the first binaries of the `preferred` version, in the order of the search. If there are none, returns the first binaries of
+/// any supported version. `own` is this crate's data folder.
 pub(crate) fn find(own: Option<&Path>, preferred: Option<u32>) -> Result<Binaries, EmbeddedError> {
     if let Some(bin) = env::var_os("QUEUE_PG_BIN").filter(|bin| !bin.is_empty()) {
         return configured(PathBuf::from(bin));
@@ -71,7 +71,8 @@ fn configured(bin: PathBuf) -> Result<Binaries, EmbeddedError> {
     }
 }
 
-/// Returns all binaries found. The iterator is lazy because running a binary on PATH to query its version takes milliseconds.
+/// Returns all binaries in the order of the search. The iterator is lazy, because it takes milliseconds to run a binary on PATH and query
+/// its version.
 fn find_all(own: Option<&Path>, path: &OsString) -> impl Iterator<Item = Binaries> {
     let system = SYSTEM_FOLDERS.iter().flat_map(|(parent, prefix, below)| list_versions(Path::new(parent), prefix, below));
     let on_path = env::split_paths(path).collect::<Vec<_>>().into_iter().filter_map(|dir| find_on_path(&dir));
@@ -93,8 +94,8 @@ fn list_versions(parent: &Path, prefix: &str, below: &str) -> Vec<Binaries> {
     found
 }
 
-/// Returns the binaries of a folder on PATH. If the folder contains only a symbolic link to `postgres`, uses the folder of the link's
-/// target, which contains both binaries.
+/// Returns the binaries of a folder on PATH. If `postgres` is a symbolic link, prefers the folder of the link's target, because the
+/// folder on PATH may not contain both binaries.
 fn find_on_path(dir: &Path) -> Option<Binaries> {
     let target = fs::canonicalize(dir.join("postgres")).ok()?;
     let bin = [target.parent()?, dir].into_iter().find(|bin| has_binaries(bin))?.to_owned();

@@ -67,8 +67,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Returns whether the folder contains files, but neither of this crate's lock files. This crate creates the lock files first and
-    /// removes the lock files last.
+    /// Returns whether the folder contains files, but neither of this crate's lock files. Such files belong to another program, because
+    /// this crate creates its lock files first and removes them last.
     fn has_foreign_files(&self) -> io::Result<bool> {
         let names: Vec<_> = fs::read_dir(&self.0)?.flatten().map(|entry| entry.path()).collect();
         let ours = names.contains(&self.start_lock()) || names.contains(&self.alive_lock());
@@ -148,7 +148,8 @@ fn cluster_version(folder: &Path) -> Option<u32> {
     fs::read_to_string(folder.join("data/PG_VERSION")).ok()?.trim().parse().ok()
 }
 
-/// Returns the cluster's directory as selected by the options. Also returns this crate's data folder if known.
+/// Returns the cluster's directory, selected from the options and the environment variables. Also returns this crate's data folder if
+/// known.
 pub(crate) fn choose(options: &EmbeddedOptions) -> Result<(PathBuf, Option<PathBuf>), EmbeddedError> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let own = data_home(set("XDG_DATA_HOME"), set("HOME"));
@@ -159,8 +160,8 @@ pub(crate) fn choose(options: &EmbeddedOptions) -> Result<(PathBuf, Option<PathB
     Ok((own.join(select_version(&own)?.to_string()), Some(own)))
 }
 
-/// Returns this crate's data folder. For root, the folder is in the system's directory for service data, because no user that can run the
-/// server can read root's home.
+/// Returns this crate's data folder. Without `XDG_DATA_HOME`, root uses the system's directory for service data, because the server runs
+/// as another user, which cannot read root's home.
 fn data_home(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let apple = cfg!(target_os = "macos");
     let folder = match (xdg.filter(|xdg| xdg.is_absolute()), home) {

@@ -61,7 +61,7 @@ pub(crate) fn launch(folder: &Folder, own: Option<&Path>, options: &EmbeddedOpti
     wait_until_ready(folder, options, &mut log)?;
     let user = match users::join(folder)? {
         JoinResult::Joined(own) => own,
-        // The script was killed after the server had started. This file keeps the FIFO in use until another process starts a new script.
+        // The script was killed after the server had started. `user` keeps the FIFO in use until another process starts a new script.
         JoinResult::NotRunning | JoinResult::NoReader => user,
     };
     let took = began.elapsed();
@@ -69,9 +69,9 @@ pub(crate) fn launch(folder: &Folder, own: Option<&Path>, options: &EmbeddedOpti
     Ok(Embedded { url: socket::url(&socket), folder: folder.path().to_owned(), attached: false, _user: user })
 }
 
-/// Returns a shell that does not inherit the open files of this process. An inherited lock or pipe would stay open for the server's
-/// lifetime. The script can close only one-digit descriptors, because `sh` supports no others. If `bash` is installed, `bash` closes all
-/// descriptors above 2 and then runs `sh`.
+/// Returns a shell that inherits as few open files of this process as possible. An inherited lock or pipe would stay open while the
+/// server runs. The script can close only one-digit descriptors, because `sh` supports no others. If `bash` is installed, `bash` closes
+/// all descriptors above 2 and then runs `sh`.
 fn shell(run_as: &RunAs) -> Command {
     const CLOSE: &str = r#"for fd in /dev/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done; exec /bin/sh "$@""#;
     if !Path::new("/bin/bash").exists() {
@@ -90,7 +90,8 @@ fn reap(mut script: Child) {
 fn wait_until_ready(folder: &Folder, options: &EmbeddedOptions, log: &mut File) -> Result<(), EmbeddedError> {
     let began = Instant::now();
     loop {
-        // `ended` is read before the server's state. If all processes have exited, the server cannot become ready later.
+        // Reads `ended` before the server's state. If all processes have exited at that point, the state that is read afterwards can no
+        // longer change.
         let ended = folder.has_ended();
         if find_running(folder).is_some_and(|running| running.ready) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Runs a real `PostgreSQL` without an installation step. Starts the machine's server binaries on a private cluster, and stops the server
-//! when the last process that uses the server exits.
+//! Runs an embedded `PostgreSQL` server that requires no setup. Starts the server binaries installed on this machine on a private
+//! cluster, and stops the server when the last process that uses the server exits.
 //!
 //! Several processes can share one server. Each process is a user of the server and holds a FIFO open for writing. A small shell script,
 //! `supervise.sh`, runs the server and reads the FIFO. When the last user has exited, even after `kill -9`, the script reads end of file,
@@ -39,9 +39,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Options of an embedded server. Programs use `EmbeddedOptions::default()`, tests use `EmbeddedOptions::temporary()`.
+/// Options of an embedded server. Programs use `EmbeddedOptions::default()`, and tests use `EmbeddedOptions::temporary()`.
 ///
-/// A server that is already running keeps the options it was started with.
+/// A server that is already running keeps the options with which it was started.
 #[derive(Debug, Clone)]
 pub struct EmbeddedOptions {
     /// Folder of the cluster, the log and the socket. Default: `$QUEUE_PG_DATA`. If this variable is not set, the default is a separate

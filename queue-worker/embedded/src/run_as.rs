@@ -26,8 +26,9 @@ pub(crate) enum RunAs {
 }
 
 impl RunAs {
-    /// Selects the user of this process, unless that user is root. Root selects the owner of an existing cluster, or otherwise the first
-    /// user that can access the folder and the binaries. Falls back to a user namespace.
+    /// Selects the user that runs the server. Unless this process runs as root, this is the user of this process. For root, it is the
+    /// owner of an existing cluster, or otherwise the first of a few users that can access the folder and the binaries. Falls back to a
+    /// user namespace, unless a user other than root owns the cluster.
     pub(crate) fn choose(folder: &Folder, binaries: &Binaries) -> Result<Self, EmbeddedError> {
         let data = folder.data();
         let owner = fs::metadata(&data).ok().map(|data| (data.uid(), data.gid()));
@@ -47,7 +48,7 @@ impl RunAs {
         if let Some(&(uid, gid)) = users.iter().find(|(uid, _)| unreachable(*uid).is_none()) {
             return Ok(Self::User { uid, gid });
         }
-        // A namespace can read only root's files, not a cluster that another user created.
+        // In a namespace, the server can read only root's files. It cannot read a cluster that another user created.
         if owner.is_none_or(|(uid, _)| uid == 0)
             && let Some(namespace) = find_namespace()
         {
@@ -57,7 +58,8 @@ impl RunAs {
         Err(EmbeddedError::Unreachable { path })
     }
 
-    /// Returns the owner of an existing cluster, whether or not that user can access its files.
+    /// Returns the owner of the cluster, without checking that the owner can access the files of the cluster. Returns the current user if
+    /// there is no cluster, if root owns the cluster, or if this process does not run as root.
     pub(crate) fn owner_of(folder: &Folder) -> Self {
         match fs::metadata(folder.data()) {
             Ok(data) if is_root() && data.uid() != 0 => Self::User { uid: data.uid(), gid: data.gid() },
@@ -65,8 +67,8 @@ impl RunAs {
         }
     }
 
-    /// Returns a command that runs as this user. The command does not inherit the environment, which may contain secrets and client
-    /// settings.
+    /// Returns a command that runs as this user. The command inherits only a few environment variables, because the others may contain
+    /// secrets or client settings.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = match self {
             Self::CurrentUser => Command::new(program),

@@ -11,16 +11,16 @@ const SETTINGS: &[(&str, &str)] = &[
     ("unix_socket_permissions", "0700"),
     ("cluster_name", "queue-worker"),
     ("max_connections", "200"),
-    // The system allocates this memory only on first use.
+    // An upper bound, because the system allocates this memory only on first use.
     ("shared_buffers", "256MB"),
     // The kernel kills the server if it maps huge pages that its container is not allowed to use.
     ("huge_pages", "off"),
-    // Triggers checkpoints by time instead of WAL volume. At 70 MB/s of WAL, the default would cause a checkpoint every 15 s.
+    // Makes checkpoints less frequent. At 70 MB/s of WAL, the default `max_wal_size` would cause a checkpoint every 15 s.
     ("max_wal_size", "2GB"),
     ("min_wal_size", "256MB"),
     ("checkpoint_timeout", "15min"),
     ("log_checkpoints", "off"),
-    // The tables are small and have a high turnover.
+    // Runs autovacuum frequently, because the tables are small and have a high turnover.
     ("autovacuum_naptime", "10s"),
     // JIT compilation takes longer than the execution of a queue's statements.
     ("jit", "off"),

@@ -46,8 +46,8 @@ pub(crate) fn choose(folder: &Folder, run_as: &RunAs) -> Result<PathBuf, Embedde
     Err(EmbeddedError::SocketPath { folder: folder.path().to_owned(), limit: MAX_PATH_BYTES, tried })
 }
 
-/// Removes the lock file that a killed server left beside its socket. Like `postmaster.pid`, the lock file may contain a process id that
-/// now belongs to another process.
+/// Removes the lock file that a killed server left beside its socket. The next server would refuse to start if the process id in the lock
+/// file now belonged to another process.
 pub(crate) fn remove_stale_lock(folder: &Path) {
     if UnixStream::connect(socket_path(folder)).is_err() {
         let _ = fs::remove_file(folder.join(format!(".s.PGSQL.{PORT}.lock")));
@@ -55,8 +55,8 @@ pub(crate) fn remove_stale_lock(folder: &Path) {
 }
 
 /// Returns whether the path of a socket in this folder is usable. The path must not exceed the system's maximum length. The folder's path
-/// must be valid UTF-8 for the URL. It must not contain characters with a special meaning in the server's comma-separated setting or in
-/// drivers.
+/// must be valid UTF-8 for the URL. It must not contain characters that have a special meaning in `unix_socket_directories`, which is a
+/// comma-separated list, or in drivers.
 fn is_usable(folder: &Path) -> bool {
     let plain = |text: &str| !text.contains([',', '"']) && !text.contains(char::is_control) && text.trim() == text;
     socket_path(folder).as_os_str().len() <= MAX_PATH_BYTES && folder.to_str().is_some_and(plain)

@@ -59,7 +59,8 @@ fn join_or_launch(
     let mut no_reader_since: Option<Instant> = None;
     loop {
         match folder::try_lock(&folder.alive_lock())? {
-            // An ephemeral server's cleanup removes `start.lock` first, then `alive.lock`.
+            // The folder belongs to an ephemeral server and is being removed. The cleanup removes `start.lock` first, so `alive.lock`
+            // may still exist.
             LockResult::Acquired(_) if !is_file_at(start, &folder.start_lock()) => return Ok(None),
             LockResult::Acquired(alive) => return launch(folder, own, options, alive).map(Some),
             LockResult::Removed => return Ok(None),

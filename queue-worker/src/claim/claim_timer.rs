@@ -19,7 +19,7 @@ pub(super) struct ClaimTimer {
     has_notice: bool,
     /// Whether a notice of released permits has arrived since the last claim was sent.
     has_room: bool,
-    /// Number of consecutive claims under a rate limit that found no permit.
+    /// Number of consecutive claims that returned no job. Determines the backoff under a rate limit.
     misses: u32,
     /// Progress of the search for a key that has a free permit.
     key_scan: KeyScan,
@@ -34,7 +34,7 @@ enum NextClaim {
     Now,
     /// Claims on the next notice of jobs, but not before the given time, because all lanes were empty.
     OnNotice(Instant),
-    /// Claims at the given time, or earlier on a notice of released permits.
+    /// Claims at the given time, or earlier on a notice of released permits. Applies while a limit prevents claims.
     OnRoom(Instant),
     /// Claims at the given time, regardless of notices, because the last claim failed or a handler requested a slow-down.
     AfterBackoff(Instant),
@@ -81,7 +81,7 @@ impl ClaimTimer {
         self.start_slack
     }
 
-    /// Records notices from other tasks.
+    /// Records notices of new jobs, released permits and late job starts.
     pub(super) fn record_notice(&mut self, notice: &ClaimNotice) {
         self.has_notice |= notice.jobs;
         if notice.room {
@@ -95,7 +95,8 @@ impl ClaimTimer {
         }
     }
 
-    /// Returns the time of the next claim, if known. A pending late scan also makes a claim due.
+    /// Returns the time of the next claim, or `None` if the claimer must wait for a notice of jobs. A pending late scan also makes a
+    /// claim due.
     pub(super) fn due(&self, now: Instant, late_scan_at: Option<Instant>) -> Option<Instant> {
         match self.next {
             NextClaim::Now => Some(now),
@@ -138,7 +139,7 @@ impl ClaimTimer {
         (self.misses, self.has_room, self.key_scan) = (0, true, KeyScan::default());
     }
 
-    /// Makes the claimer rest until the next notice of jobs. Called when no lane can return a job.
+    /// Suspends claiming until the next notice of new jobs. Called when no lane can return a job.
     pub(super) fn rest(&mut self) {
         (self.next, self.has_notice) = (NextClaim::OnNotice(Instant::now() + self.pause), false);
     }
@@ -182,7 +183,7 @@ impl ClaimTimer {
         if count > 0 {
             self.key_scan.record_hit();
         }
-        // Claims that find no key with a free permit may use at most 5 % of the time.
+        // Claims that find no key with a free permit may take at most 5 % of the claimer's time.
         let earliest = now + EMPTY_RETRY.max(20 * took);
         self.next = match room {
             // A permit was released after the claim was sent, so the claim may have missed the permit.

@@ -61,7 +61,8 @@ pub(super) struct FreedPermits {
 /// Delay after which released permits are reported without a claim if no slot is free.
 const FREED_REPORT_DELAY: Duration = Duration::from_millis(20);
 
-/// Interval at which a waiting claimer checks for free slots, because workers of other stores in this process may have released slots.
+/// Interval at which a waiting claimer checks for free slots. Workers of other stores in this process may have released slots without
+/// waking the claimer.
 const SLOT_RECHECK: Duration = Duration::from_millis(250);
 
 /// Effectively infinite timeout for waits that normally end with a notification.
@@ -161,7 +162,8 @@ impl Claimer {
         let is_quiet = self.context.is_quiet.load(SeqCst);
         let is_heeded = self.context.queues.pauses().now().is_some_and(|paused| Arc::ptr_eq(&paused, &group.paused));
         let Some(worker) = self.context.worker().filter(|_| !is_quiet && is_heeded) else {
-            // The poller notifies this claimer when claiming is allowed again.
+            // The worker has no identity, normal claims are paused, or the group does not apply the latest pauses yet. The poller
+            // notifies this claimer when claiming is allowed again.
             self.waiter.leave_all();
             return Some(now + FAR_FUTURE);
         };
@@ -193,7 +195,8 @@ impl Claimer {
         self.context.fit(&self.track, &mut shares);
         if shares.is_empty() && !reports_freed {
             if reserved.values().any(|promised| promised.count > 0) {
-                // The reserved slots belong to lanes whose payloads do not fit into the remaining memory.
+                // The payloads of the lanes with reserved slots do not fit into the remaining memory, so the claimer stops waiting for
+                // slots.
                 self.waiter.leave_all();
             }
             group.hint.fails.store(false, SeqCst);

@@ -96,8 +96,8 @@ pub(super) fn is_single(lanes: &Lanes) -> bool {
     groups.next().is_some_and(|(_, group)| !group.are_many()) && groups.next().is_none()
 }
 
-/// Notifies active claimers without a probe, because a claim that is about to return may have missed the new job. If the worker has only
-/// one claimer with few lanes, also notifies that claimer. Returns whether any notified claimer was resting.
+/// Notifies the active claimers of new jobs without a probe, because a claim that is about to return may have missed these jobs. A single
+/// claimer with few lanes is notified in any state. Returns whether any notified claimer was resting.
 pub(super) fn notify_without_probe(lanes: &Lanes) -> bool {
     let (is_single, mut any) = (is_single(lanes), false);
     for (_, group) in lanes.groups.iter() {

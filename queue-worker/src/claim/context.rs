@@ -69,14 +69,15 @@ impl ClaimContext {
                 }
                 promised.push(jobs);
             } else if let Some(promised) = reserved.values().next().filter(|_| ours) {
-                // The lanes of these jobs no longer belong to the group.
+                // The jobs' lanes no longer belong to the group, so the jobs are released.
                 for job in &jobs {
                     promised.slots.give_back(job).await;
                 }
             }
         }
         for job in &unread {
-            // The job's queue is unknown if its lane no longer belongs to the group.
+            // If the job's lane no longer belongs to the group, the job's queue is unknown. The slots of any queue can release such a
+            // job.
             if let Some(promised) = reserved.get(&job.job.queue).or_else(|| reserved.values().next()).filter(|_| ours) {
                 promised.slots.give_back(job).await;
             }
@@ -88,8 +89,8 @@ impl ClaimContext {
         }
     }
 
-    /// Limits each lane's quota to the number of jobs that one claim may return and that fit into the free payload memory. Removes lanes
-    /// whose jobs do not fit.
+    /// Limits each lane's quota to the number of jobs whose payloads fit into one claim and into the free payload memory. Removes lanes
+    /// with a quota of zero.
     pub(super) fn fit(&self, track: &LaneState, shares: &mut Vec<LaneQuota>) {
         let fits = track.sizes().fit(shares.iter().map(|share| (share.lane, share.most)), self.queues.payload_memory());
         for (share, most) in shares.iter_mut().zip(fits) {
@@ -105,7 +106,7 @@ impl ClaimContext {
         (bytes > 0).then(|| self.queues.payload_memory().reserve(bytes))
     }
 
-    /// Moves lanes that have waited longer than the aging limit to the front. Reduces the quota of each of these lanes to a tenth.
+    /// Moves lanes that have waited longer than the aging limit to the front. Reduces the quota of each such lane to a tenth.
     pub(super) fn apply_aging(&self, track: &mut LaneState, shares: &mut [LaneQuota]) {
         let Some(aging) = self.aging else { return };
         shares.sort_by_cached_key(|share| !track.is_passed_over(share.lane, aging));

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::{claimers::notify_holding, poller::Poller};
 use crate::lanes::line_up;
 
-/// Minimum time between moves into fair queues while claims return jobs. The delay hardly affects retried jobs, because they also wait for
-/// their turn in the fair queue.
+/// Minimum time between moves of jobs into fair queues while claims return jobs. The delay is short compared with the time that a job waits
+/// for its turn in a fair queue.
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Poller {

@@ -1,4 +1,5 @@
-//! Probes lanes for jobs, and lets an idle worker fall asleep.
+//! Probes of lanes for jobs, and the transition of an idle worker to sleep. A sleeping worker polls less often, because producers notify
+//! it of new jobs.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ impl Poller {
         let seen = self.lanes.probe(self.link.get().await?, self.context.store, request).await;
         let seen = self.link.note(seen)?;
         if let Some(wait) = seen.next_run {
-            // A due job that the last promotion skipped is locked by a session.
+            // If the last promotion skipped a job that is due, another session has locked the job, and the next promotion is delayed.
             let is_locked = wait <= after_ms(0.0) && self.promotion == Promotion::NothingDue && self.promoted_at.elapsed() < PROMOTE_AGAIN;
             self.context.notifier.record_due(if is_locked { PROMOTE_AGAIN } else { wait });
         }
@@ -64,8 +65,8 @@ impl Poller {
         Ok((seen, any))
     }
 
-    /// Returns whether the poller may sleep. The poller may sleep if some claimer is resting or no claimer is active. While all claimers
-    /// are active, claimers find new jobs without a probe.
+    /// Returns whether the poller may sleep. The poller may sleep if normal claims are not paused for quarantined jobs, and if some
+    /// claimer awaits a notice of jobs or no claimer is active. Active claimers that await no notice find new jobs without a probe.
     pub(super) fn may_sleep(&self) -> bool {
         !self.quarantine.is_quiet() && (self.lanes.groups.any_awaits_notice() || !self.lanes.groups.any_is_active())
     }
@@ -103,8 +104,8 @@ impl Poller {
         Ok(Some(self.sleep_until(pause)))
     }
 
-    /// Returns the next poll interval of a worker that is falling asleep. The interval grows, because the worker may have to wait for
-    /// hours for an open transaction.
+    /// Returns the next poll interval of a worker that is becoming idle. The interval doubles with each call up to a maximum, because the
+    /// worker may have to wait for hours for an open transaction.
     fn next_idle_interval(&mut self) -> Duration {
         self.idle_interval = (2 * self.idle_interval).clamp(MIN_IDLE_INTERVAL, MAX_IDLE_INTERVAL).min(self.poll);
         self.idle_interval
@@ -119,7 +120,7 @@ impl Poller {
     }
 
     /// Advances the [`SleepState`] by one step. From the first step on, producers notify this worker of new jobs. After the last step,
-    /// the worker probes all lanes once more.
+    /// the worker probes all lanes once more. Returns the time of the next poll, or `None` to continue immediately.
     pub(super) async fn fall_asleep(&mut self, worker: Uuid) -> sqlx::Result<Option<Instant>> {
         if self.sleep == SleepState::Asleep {
             return Ok(Some(self.sleep_until(self.poll)));

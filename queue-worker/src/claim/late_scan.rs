@@ -33,8 +33,8 @@ impl Claimer {
         self.late_scan.is_slow() && !self.context.queues.keep_order() && !group.is_limited() && !group.are_many()
     }
 
-    /// Returns when the next part of a separate late scan is due, or `None` if no scan is pending. Returns `now` if the scan is overdue and
-    /// a claim is also due (`claims`).
+    /// Returns when the next part of a separate late scan is due. An overdue scan is due immediately if a claim is also due (`claims`).
+    /// Returns `None` if no scan is pending, if a scan is already in flight, or if late scans do not run separately.
     pub(super) fn separate_scan_at(&self, group: &LaneGroup, claims: bool, now: Instant) -> Option<Instant> {
         if self.late_scan_in_flight || !self.scans_separately(group) {
             return None;

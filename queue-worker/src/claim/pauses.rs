@@ -98,7 +98,7 @@ impl Poller {
             self.context.queues.give_back_paused(&paused).await;
             self.lanes.pause(paused);
             self.claimers.show(&self.context, &self.lanes);
-            // Wakes tasks that may have missed the change while sleeping.
+            // Requests a probe, because the change may have opened lanes that hold jobs.
             self.context.notifier.request_probe();
         }
         (self.pause_watcher.unacknowledged, self.pause_watcher.refresh_at) =

@@ -16,7 +16,7 @@ pub(super) struct FairQueueTimer {
     pub(super) not_before: Option<Instant>,
     /// Whether ready jobs remained after the last move.
     pub(super) more: bool,
-    /// Schedule for moving jobs whose queue positions are below the floors.
+    /// Schedule of the scans for late jobs, which are below the floors of their lanes.
     pub(super) late_scan: LateScan,
 }
 
@@ -49,7 +49,7 @@ pub(super) const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 pub(super) struct CrashQuarantine {
     /// Start of the current pause of normal claims. `None` if normal claims are not paused.
     pub(super) quiet: Option<Instant>,
-    /// Start of the current wait of quarantined jobs. `None` if no quarantined jobs are waiting.
+    /// Time from which the wait of quarantined jobs is measured. `None` if no quarantined jobs are waiting.
     pub(super) waiting: Option<Instant>,
     /// Earliest time of the next query for quarantined jobs.
     pub(super) next: Instant,
@@ -77,8 +77,8 @@ impl CrashQuarantine {
         self.running.iter().any(|(slots, id)| slots.holds(*id))
     }
 
-    /// Resumes normal claims until the next query for quarantined jobs. Normal claims run for as long as they were paused, and at least for
-    /// `least`. Without this rule, one crash with many slow jobs would block all other jobs.
+    /// Resumes normal claims until the next query for quarantined jobs. Normal claims run for as long as they were paused, and at least
+    /// for `least`. Without this rule, many slow jobs of one crashed process would block all other jobs.
     pub(super) fn yield_to_others(&mut self, least: Duration) {
         let quiet = self.quiet.take().map_or(least, |since| since.elapsed());
         self.next = Instant::now() + quiet.max(least);

@@ -156,7 +156,8 @@ impl Poller {
     /// Runs the poll loop until `stop` is cancelled. Cancellation interrupts waits, but not statements.
     pub(crate) async fn run(&mut self, stop: CancellationToken) {
         if self.identity.is_some() {
-            // After a panic, all lanes are probed again. Jobs that were claimed but not passed to slots are released by housekeeping.
+            // The loop has been restarted after a panic, so all lanes are probed again. Jobs that were claimed but not passed to slots
+            // are released by housekeeping.
             self.forget_server();
         }
         self.claimers.stop = stop.clone();
@@ -167,8 +168,8 @@ impl Poller {
             notifier.loop_health().claims.set();
             let now = *identity.borrow_and_update();
             if now != self.identity {
-                // The task that watches the identity also drops the jobs, but may not notice that the identity was lost for a few
-                // milliseconds. No job has been claimed under the new identity yet.
+                // The jobs of the previous identity are abandoned here too, because the task that watches the identity may miss a loss
+                // that lasts only a few milliseconds. No job has been claimed under the new identity yet.
                 context.queues.abandon();
                 context.queues.pauses().forget();
                 (self.identity, self.sleep, self.idle_interval) = (now, SleepState::Awake, Duration::ZERO);
@@ -189,7 +190,7 @@ impl Poller {
                 Err(error) => {
                     warn_throttled(&error, "polling for jobs failed; retrying");
                     self.forget_server();
-                    // Wake-ups are ignored during this pause. Otherwise, each finished handler would cause another failing attempt.
+                    // Wake-ups are ignored during this pause. Otherwise, each finished handler would cause another failing poll.
                     let pause = jittered(pause_after(&error));
                     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
                     None
@@ -336,7 +337,7 @@ impl Poller {
             }
         }
         self.promoted_at = Instant::now();
-        // The next probe reads the exact time. If no probe follows, the worker must not sleep longer than this delay.
+        // The next probe reads the exact time of the next due job. If no probe follows, the worker must not sleep longer than this delay.
         self.context.notifier.record_due(PROMOTE_AGAIN);
         Ok(any)
     }

@@ -1,7 +1,8 @@
-//! Crash quarantine: runs jobs whose process crashed during an earlier attempt, while no other job runs on this worker.
+//! Crash quarantine: isolates jobs whose process crashed during an earlier attempt. Such jobs start when no other job runs on this
+//! worker, or after a maximum wait.
 //!
-//! Each poll iteration includes a quarantine step. While quarantined jobs run, normal claims are paused. A pause lasts a few seconds, and
-//! pauses take at most half of the time.
+//! Each poll iteration includes a quarantine step. While quarantined jobs run, normal claims are paused. A pause lasts at most a few
+//! seconds, and pauses take at most half of the time.
 
 use std::{
     collections::HashMap,
@@ -105,7 +106,8 @@ impl Poller {
         if claimed.is_empty() || self.context.worker() != Some(worker) {
             return Ok(false);
         }
-        // Another worker may have claimed the first jobs. If a remaining job must run alone, all claimed jobs are released.
+        // Another worker may have claimed the first jobs. If a remaining job must run alone while other jobs are running here, all
+        // claimed jobs are released.
         if is_patient && !is_idle && claimed.iter().any(|job| job.job.crashes > 1) {
             for job in &claimed {
                 if let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) {
@@ -170,7 +172,7 @@ impl Poller {
         let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/quarantined.sql"))).bind(lanes).bind(most);
         let found = bounded(statement.fetch_all(self.link.get().await?)).await;
         let mut found: HashMap<i64, i64> = self.link.note(found)?.into_iter().collect();
-        // Normal claims are not paused for jobs whose key has no permit.
+        // Removes lanes in which no job can get a permit for its key, because normal claims must not be paused for such jobs.
         for lane in found.keys().copied().collect::<Vec<_>>() {
             let Some(group) = self.lanes.groups.of(lane).filter(|group| group.under.keyed).cloned() else { continue };
             let statement = sqlx::query_scalar(self.context.store.sql(include_str!("../../sql/quarantined_by_key.sql")));

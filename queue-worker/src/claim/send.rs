@@ -78,7 +78,8 @@ impl Claimer {
         };
         match taken {
             Ok(taken) => self.record_report(group, taken, (&reserved, self.freed.sent_at), has_lanes),
-            // The claim task ends shortly afterwards, and `land` then handles the error of the claim.
+            // The claim failed before its first round trip ended. No claim is sent until the claim task has ended, shortly afterwards.
+            // `land` then handles the error.
             Err(_) => self.timer.back_off_until(Instant::now() + FAR_FUTURE),
         }
     }
@@ -188,7 +189,7 @@ impl Claimer {
             warn_throttled(&error, "a claim failed; retrying its lanes within a second, other lanes are not affected");
             self.timer.back_off_until(Instant::now() + jittered(pause_after(&error)));
             self.permit_floors = None;
-            // After a failover, the next connection may reach another server.
+            // After a failover, the next connection may reach another server, to which the floors do not apply.
             self.track.forget_floors();
         }
     }

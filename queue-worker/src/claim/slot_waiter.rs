@@ -141,8 +141,8 @@ impl SlotWaiter {
             let is_of_queue = |lane: &i64| track.get(*lane).is_some_and(|lane| lane.queue == *queue);
             let is_full = is_full || served.clone().filter(is_of_queue).count() >= promised.count;
             if self.emptied_at <= sent && (!is_full || promised.above.is_some() || self.offered.is_some()) {
-                // A full claim may not have exhausted the last lane that returned jobs, and may not have reached later lanes. Only the
-                // lanes before this lane are marked as empty.
+                // A full claim may not have exhausted the last lane that returned jobs, and may not have reached later lanes. Therefore
+                // only the lanes before the last lane that returned jobs are marked as empty.
                 let (requested, served): (Vec<i64>, HashSet<i64>) =
                     (requested.iter().copied().filter(is_of_queue).collect(), served.clone().collect());
                 let last = requested.iter().rposition(|lane| served.contains(lane)).unwrap_or(0);

@@ -80,7 +80,7 @@ pub(super) fn format_done(act: Operation, done: u64, cancelling: u64) -> String 
     format!("{} {}{running}", act.done(), counted_jobs(done, false))
 }
 
-/// Returns whether the operation needs confirmation when applied to all jobs.
+/// Returns whether the operation needs confirmation when applied to all jobs that match a filter.
 pub(super) fn needs_confirmation(act: Operation) -> bool {
     matches!(act, Operation::Requeue | Operation::ForceRequeue | Operation::Cancel | Operation::Discard)
 }
@@ -88,7 +88,7 @@ pub(super) fn needs_confirmation(act: Operation) -> bool {
 /// Maximum number of jobs counted for a preview, unless `--exact` is given.
 pub(super) const COUNT_LIMIT: u64 = 10_000;
 
-/// Formats the preview of an operation on `jobs` jobs. A number above `most` is shown as a lower bound.
+/// Formats the preview of an operation on `jobs` jobs. If `jobs` exceeds `most`, shows `most` as a lower bound.
 pub(super) fn format_preview(act: Operation, jobs: u64, most: u64) -> String {
     format!("{} would be {}", counted_jobs(jobs.min(most), jobs > most), act.done())
 }
@@ -134,7 +134,7 @@ pub(super) struct ActResults {
 }
 
 impl ActResults {
-    /// Applies the operation to one job and records the operation in the audit log. A rejection is recorded as a result, not returned as
+    /// Applies the operation to one job and records the operation in the audit log. A rejection is added to the results, not returned as
     /// an error.
     pub(super) async fn act(
         &mut self,

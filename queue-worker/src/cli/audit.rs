@@ -1,4 +1,5 @@
-//! Audit log of the command line. The transaction that performs an operation also records it in `queue.audit`, as the dashboard does.
+//! Audit log of operations performed from the command line. The transaction that performs an operation also writes an entry to
+//! `queue.audit`, as in the dashboard.
 
 use std::ops::{Deref, DerefMut};
 

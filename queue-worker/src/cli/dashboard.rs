@@ -1,4 +1,4 @@
-//! `dashboard` command and `run --dashboard`: run the dashboard server on separate connections.
+//! `dashboard` command and `run --dashboard`: run the dashboard server on connections of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -84,7 +84,7 @@ async fn read_from_standby(options: dashboard::Options, settings: Settings) {
 /// Retry interval while the standby cannot be reached.
 const RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Returns a separate small connection pool for the same database.
+/// Creates an additional connection pool for `database`, with at most [`CONNECTIONS`] connections.
 fn pool_of(database: &Database) -> PgPool {
     database.another_pool(PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(std::time::Duration::from_secs(5)))
 }

@@ -118,7 +118,7 @@ fn name(name: Option<&String>) -> String {
     name.cloned().unwrap_or_default()
 }
 
-/// Formats a rate in jobs per second. Low rates get more digits.
+/// Formats a rate in jobs per second. Low rates have more decimal places.
 fn rate(rate: f64) -> String {
     if rate < 1.0 { format!("{rate:.4}") } else { format!("{rate:.1}") }
 }

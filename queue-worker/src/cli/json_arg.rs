@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 
 use super::problem::Problem;
 
-/// Maximum size in bytes of JSON from a file or stdin. Exceeds the payload limit, because the error about that limit is more precise.
+/// Maximum size in bytes of JSON from a file or stdin. The value exceeds the payload limit, so that a payload slightly above that limit
+/// is rejected with the more precise error about the limit.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Reads JSON from the argument itself, a file (`@FILE`) or stdin (`-`). Errors contain `what`, but never the JSON text. If the JSON is

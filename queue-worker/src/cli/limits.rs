@@ -85,7 +85,8 @@ fn rate(text: &str) -> Result<LimitBound<(u32, Duration)>, String> {
     Ok(LimitBound(Some((starts, period.0))))
 }
 
-/// Runs the subcommand and prints the limits.
+/// Runs the subcommand and prints the limit that it changed. Prints the keys of the limit for `keys` and `set --key`, and all limits
+/// without a subcommand.
 pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, as_json: bool) -> Result<(), Problem> {
     if let Some(LimitsCommand::Set { name, concurrency: None, rate: None, .. }) = &command {
         return Err(Problem::usage(format!("no bounds are given for the limit `{name}`; give `--concurrency`, `--rate` or both")));
@@ -155,7 +156,7 @@ fn filter_of_limit(name: &str) -> Filter {
     }
 }
 
-/// Warns if a limit with this name covers no known queue or job type.
+/// Warns if the limit has no effect, because its queue or job type is unknown, or because no job type uses the shared limit.
 async fn warn_if_unknown(database: &Database, store: Store, name: &str, covered: &Filter) -> Result<(), Problem> {
     if *covered != Filter::default() {
         return check_filter(database, store, covered).await;

@@ -159,7 +159,7 @@ fn row(name: &impl JobName, &ListedJob { job, unserved, paused }: &ListedJob<'_>
     ]
 }
 
-/// Returns the job type. Payload versions other than 1 are appended.
+/// Returns the job type, followed by the payload version unless the version is 1.
 pub(super) fn versioned_type(job_type: &str, version: i16) -> String {
     if version > 1 { format!("{job_type}, version {version}") } else { job_type.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! `pause`, `resume` and `pauses` commands: stop workers from starting jobs of a scope.
+//! `pause`, `resume` and `pauses` commands: create, end and list pauses. A pause stops workers from starting jobs of its scope.
 
 use std::time::{Duration, Instant};
 

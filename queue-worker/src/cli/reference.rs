@@ -1,5 +1,5 @@
-//! Tests that `docs/CLI.md`, the command-line reference, and `docs/SETTINGS.md` match the parser. With `QUEUE_WRITE_DOCS=1`, the test of
-//! `docs/CLI.md` writes the file.
+//! Tests that the command-line reference `docs/CLI.md` and the settings page `docs/SETTINGS.md` match the parser. With
+//! `QUEUE_WRITE_DOCS=1`, the test of `docs/CLI.md` writes the file.
 
 use std::{fmt::Write as _, fs, path::Path};
 

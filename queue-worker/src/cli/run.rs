@@ -11,7 +11,7 @@ use crate::{
 };
 
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {
-    // The configuration is checked before any task is started.
+    // An invalid configuration is reported before the database is opened or any task is started.
     let config = settings.config()?;
     let database = open_for_worker(settings, config.on_standby).await?;
     if settings.embedded.is_none() {

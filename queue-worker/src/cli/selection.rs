@@ -40,7 +40,7 @@ impl ListArgs {
         self.of_key().map_or_else(|| "no jobs".to_owned(), |(queue, key, _)| format!("no jobs with the key `{key}` in the queue `{queue}`"))
     }
 
-    /// Returns the queue, ordering key and maximum number of jobs. Returns `None` unless an ordering key was given.
+    /// Returns the queue, the ordering key and the maximum number of jobs, or `None` if no ordering key was given.
     pub(super) fn of_key(&self) -> Option<(&str, &str, u32)> {
         let queue = self.kind.queue.as_deref().unwrap_or("default");
         Some((queue, self.key.as_deref()?, self.limit))
@@ -132,8 +132,8 @@ pub(super) struct JobSelection<I: JobName> {
 }
 
 impl<I: JobName> JobSelection<I> {
-    /// Rejects filter options that are combined with ids, because the filter would be ignored. `more` states whether the command's
-    /// additional filter options are set.
+    /// Checks that jobs are selected either by ids or by `--all`, and that filter options are given only with `--all`. With ids, filter
+    /// options would have no effect. `more` states whether a filter option that is specific to the command is set.
     pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
         let chooses = more || self.dry_run || self.yes || self.state.is_some() || self.kind.is_set();
         if self.all || !(chooses || self.ids.is_empty()) {
@@ -198,7 +198,8 @@ impl FilterArgs {
         }
     }
 
-    /// Rejects an empty time range. For lists, also rejects `--error` with a state other than dead.
+    /// Checks the filter of a list or an export, where `--error` matches only dead letters. Rejects `--error` with a state other than
+    /// dead. Also rejects an empty time range.
     fn check_of_list(&self, state: Option<JobState>) -> Result<(), Problem> {
         match state.filter(|state| *state != JobState::Dead && self.error.is_some()) {
             Some(state) => {

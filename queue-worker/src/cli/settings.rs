@@ -1,7 +1,8 @@
-//! Settings from options, environment, file and defaults, in this order of precedence, merged into one [`Config`].
+//! Settings from options, environment variables, a file and defaults, in this order of precedence. The worker's settings are merged into
+//! one [`Config`].
 //!
-//! clap parses options and environment variables, and serde parses the file. Both fill the same two structs, so each setting is declared
-//! only once. The worker's settings are listed in `live`. This module opens no connection.
+//! clap parses options and environment variables, and serde parses the file. Both fill the same structs, so each setting is declared only
+//! once. The worker's settings are declared in `live`. This module opens no connection.
 
 use std::{io::ErrorKind, path::Path};
 
@@ -64,7 +65,7 @@ pub(super) struct Settings {
 
 macro_rules! worker_settings {
     ($($(#[$attribute:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
-        /// Settings of `run`: the worker's settings and the process's settings.
+        /// Settings of commands that run a worker: settings of the worker itself, and settings of its process such as the pool size.
         #[derive(clap::Args, Clone, Default, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub(super) struct WorkerSettings {
@@ -189,8 +190,8 @@ impl Settings {
         }
     }
 
-    /// Drops the direct and read URLs that come from the environment, if an option names another database. These URLs belong to the
-    /// database in the environment.
+    /// Drops the direct and read URLs of the environment if an option overrides `DATABASE_URL`. Such URLs belong to the database in
+    /// `DATABASE_URL`, not to the database in the option.
     pub(super) fn without_foreign_urls(mut self) -> Self {
         let variable = |name| std::env::var(name).ok();
         if self.database_url.is_some() && self.database_url != variable("DATABASE_URL") {
@@ -211,7 +212,7 @@ impl Settings {
         self.direct_url.iter().chain(&self.database_url).take(1).fold(self.worker.pool(Database::options()), DatabaseOptions::url)
     }
 
-    /// Returns the options of a worker's database. Handlers connect through the pooler.
+    /// Returns the options of a worker's database. If a direct URL is set, only handlers connect through the pooler at the database URL.
     pub(super) fn database_and_pooler(&self) -> DatabaseOptions {
         let both = self.database_url.as_ref().zip(self.direct_url.as_ref());
         both.map_or_else(|| self.database(), |(url, direct)| self.worker.pool(Database::options()).url(url).direct_url(direct))

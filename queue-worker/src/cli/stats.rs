@@ -32,7 +32,8 @@ struct Stats {
     workers: Vec<WorkerRecord>,
 }
 
-/// Maximum number of queues listed in each section, without `--all`.
+/// Maximum number of queue and type pairs in the table of job counts, and of queues in the table of oldest jobs. `--all` and `--exact`
+/// remove this limit.
 const SHOWN_QUEUES: u16 = 50;
 
 pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: ExactArgs, as_json: bool) -> Result<(), Problem> {
@@ -48,7 +49,8 @@ pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: E
         }
         queue.busiest(SHOWN_QUEUES).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
     };
-    // These queries run concurrently with the counts. They share one connection, because a new connection must load the catalog.
+    // These queries run concurrently with the counts. They share one connection, because each new connection would first have to load the
+    // system catalog into its caches.
     let others = async {
         let mut on = pool.acquire().await?;
         let queue = Queue::on(&mut on).store(store);

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{escape, live::shutdown_signal};
 
-/// Maximum number of jobs loaded per poll, separately for newest and running jobs.
+/// Maximum number of newest jobs loaded per poll. Also the maximum number of running jobs loaded per poll.
 const MAX_LISTED: u32 = 500;
 
 /// Maximum number of tracked jobs.
@@ -31,7 +31,7 @@ const MAX_TRACKED: usize = 5_000;
 /// Maximum number of tracked jobs that a poll loads individually, because they are neither among the newest nor among the running jobs.
 const MAX_LOOKUPS: usize = 100;
 
-/// Minimum poll interval. After a slow poll the interval is longer, so that polling takes at most a fifth of the time.
+/// Minimum pause between polls. After a slow poll, the pause is longer, so that polling takes at most a fifth of the time.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) async fn tail(settings: &Settings, args: &TailArgs) -> Result<(), Problem> {
@@ -45,7 +45,7 @@ pub(super) async fn tail(settings: &Settings, args: &TailArgs) -> Result<(), Pro
     loop {
         let began = Instant::now();
         let changed = tail.poll(shown).await?;
-        // The first poll prints only the newest existing jobs.
+        // After the first poll, only the newest `shown` jobs are printed. After later polls, all changed jobs are printed.
         let from = changed.len().saturating_sub(shown);
         if !print_jobs(&changed[from..], args.output.json)? || tail.is_finished() {
             break;
@@ -70,7 +70,7 @@ struct JobFollower<'a> {
     /// Single job to follow, or `None` to follow all jobs.
     only: Option<JobId>,
     filter: Filter,
-    /// Last known states of the tracked jobs. Finished jobs are dropped, except the newest jobs.
+    /// Last known states of the tracked jobs. Finished jobs that are not among the newest jobs are dropped.
     followed: HashMap<JobId, FollowedState>,
     /// Highest job id seen so far. An untracked job is new only if its id is higher.
     newest: Option<JobId>,
@@ -84,8 +84,8 @@ struct FollowedState {
 }
 
 impl JobFollower<'_> {
-    /// Returns the jobs that are new or have changed since the last poll, oldest first. May omit older jobs if at least `shown` jobs are
-    /// returned.
+    /// Returns the jobs that are new or have changed since the last poll, oldest first. Jobs older than the newest [`MAX_LISTED`] jobs
+    /// may be omitted if at least `shown` jobs are returned.
     async fn poll(&mut self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let mut found = match self.only {
             Some(id) => vec![JobRef::from_id(id).in_store(self.store).find_without_payload(self.pool).await?],
@@ -100,7 +100,7 @@ impl JobFollower<'_> {
         Ok(found)
     }
 
-    /// Tracks jobs that are already running, so that the next poll does not report these jobs as changed.
+    /// Tracks jobs that were already running at the start, so that a later poll reports these jobs only when they change.
     async fn skip_running(&mut self) -> Result<(), Problem> {
         if let (None, Some(newest)) = (self.only, self.newest) {
             let running = Filter { state: Some(JobState::Running), limit: MAX_LISTED, ..self.filter.clone() };
@@ -120,8 +120,8 @@ impl JobFollower<'_> {
         Ok(())
     }
 
-    /// Loads the newest jobs, the running jobs, and the other tracked jobs. If the newest jobs suffice, loads no other jobs, so that the
-    /// first output does not wait for older jobs.
+    /// Loads the newest jobs, the running jobs, and the other tracked jobs. If the list of the newest jobs has at least `shown` entries,
+    /// loads no other jobs, so that the first output does not wait for further queries.
     async fn load_jobs(&self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let newest = Filter { limit: MAX_LISTED, ..self.filter.clone() };
         let running = Filter { state: Some(JobState::Running), ..newest.clone() };
@@ -130,7 +130,8 @@ impl JobFollower<'_> {
             return Ok(found);
         }
         found.extend(Queue::new(self.pool).store(self.store).jobs().matching(&running).list().await?.jobs);
-        // Jobs that were running at the last poll come first, because they have probably ended. Waiting jobs may wait for a long time.
+        // At most [`MAX_LOOKUPS`] jobs are loaded individually. Jobs that were running at the last poll come first, because they have
+        // probably ended, whereas waiting jobs may wait for a long time.
         let is_lost = |(id, seen): &(&JobId, &FollowedState)| !is_finished(seen.state) && !found.iter().any(|job| job.id == **id);
         let mut lost: Vec<(bool, JobId)> =
             self.followed.iter().filter(is_lost).map(|(id, seen)| (seen.state != JobState::Running, *id)).collect();
@@ -150,8 +151,8 @@ impl JobFollower<'_> {
         let before = self.followed.insert(job.id, seen.clone());
         match before {
             Some(before) => before != seen,
-            // An older job that starts or ends has changed. An older finished job is listed only because newer jobs were deleted, and has
-            // not changed.
+            // An untracked job that is not newer than `newest` is reported if it is unfinished, because it has probably just started. If
+            // it is finished, it is listed only because newer jobs were deleted, so it is not reported.
             None => self.newest.is_none_or(|newest| job.id > newest) || !is_finished(job.state),
         }
     }

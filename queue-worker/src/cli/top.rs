@@ -1,5 +1,5 @@
-//! `top` command: monitors queues, workers and running jobs on a terminal until `q` or a signal. The screen is updated every second. The
-//! command only reads from the database.
+//! `top` command: monitors queues, workers and running jobs on a terminal until the user presses `q` or the process receives a signal.
+//! The screen is updated every second. The command only reads from the database.
 //!
 //! The command has three parts. `query` queries the database on a separate connection and task, so that keys work while the database is
 //! unavailable. `draw` renders the state, without access to the keyboard or the database. This module handles keys, signals and timing.
@@ -41,7 +41,7 @@ pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
     let (seen, states) = watch::channel(TopState::default());
     let polling = tokio::spawn(poll_store(database.pool().clone(), store, seen));
     let terminal = ratatui::try_init().map_err(|error| {
-        // A failed initialization may already have changed the terminal.
+        // A failed initialization may already have changed the terminal, so the terminal is restored.
         let _ = ratatui::try_restore();
         Problem::failed(format!("cannot draw on this terminal: {error}"))
     })?;
@@ -96,7 +96,7 @@ async fn run_screen(
             event = keys.next() => match event {
                 Some(event) if !handle_event(&event, &mut view) => return Ok(()),
                 Some(_) => {}
-                // The terminal no longer exists.
+                // The keyboard thread does not run, because the terminal no longer exists or the thread could not be started.
                 None => return Ok(()),
             },
             _ = states.changed() => {}
@@ -110,7 +110,7 @@ fn handle_event(event: &Event, view: &mut View) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press | KeyEventKind::Repeat, .. }) = event else { return true };
     match code {
         KeyCode::Char('q') | KeyCode::Esc => return false,
-        // In raw mode, the terminal does not turn these keys into signals.
+        // In raw mode, the terminal delivers these keys to the program instead of sending a signal or an end of file.
         KeyCode::Char('c' | 'd') if modifiers.contains(KeyModifiers::CONTROL) => return false,
         KeyCode::Up | KeyCode::Char('k') => view.move_by(-1),
         KeyCode::Down | KeyCode::Char('j') => view.move_by(1),

@@ -28,7 +28,7 @@ pub(super) fn counted(number: impl Display, partial: bool) -> String {
     format!("{number}{}", if partial { "+" } else { "" })
 }
 
-/// Nonnegative whole number. Parsing any other text returns an error.
+/// Value of a setting that must be a nonnegative whole number. The parse error suggests a valid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Whole(usize);

@@ -30,7 +30,8 @@ const MAX_CONNECTIONS: usize = 3;
 /// Maximum time that a request waits for a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout for beginning a transaction on an idle connection. A connection that exceeds the timeout is considered broken.
+/// Timeout for beginning a second transaction of a request on an idle connection. After a timeout, the request continues with its first
+/// transaction only.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Statements that begin a read-only transaction with statement and lock timeouts, sent in one message. The timeouts end with the
@@ -83,7 +84,7 @@ impl App {
     }
 
     /// Returns whether the state belongs to `member` and uses its pool. A member that was removed and added again may have a new pool.
-    /// The old pool is then closed.
+    /// The application may then have closed the old pool, so the state must not be reused.
     pub(super) fn is_for(&self, member: &Member) -> bool {
         let is_same = |own: &Member| own.is_same(member) && Arc::ptr_eq(&own.pool().connect_options(), &member.pool().connect_options());
         self.membership.as_ref().is_some_and(|(_, own)| is_same(own))

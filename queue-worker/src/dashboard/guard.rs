@@ -76,7 +76,7 @@ fn is_api(path: &str) -> bool {
     inside == "/api" || inside.starts_with("/api/")
 }
 
-/// Runs the request to completion even if the client disconnects, so no transaction is abandoned.
+/// Runs the request to completion even if the client disconnects, so that no transaction is abandoned.
 async fn run(request: Request, next: Next) -> Response {
     let answered = tokio::spawn(async move { tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await });
     match answered.await {
@@ -95,8 +95,8 @@ fn base_path(request: &Request) -> String {
     base.trim_end_matches('/').to_owned()
 }
 
-/// Returns whether `base` is safe as a link prefix. Browsers treat `//` or `/\` at the start of a link as another host, and ignore tabs
-/// and line breaks.
+/// Returns whether `base` is safe as a link prefix. Browsers remove tabs and line breaks from a link. They resolve a link that then
+/// starts with `//` or `/\` to another host.
 fn is_safe(base: &str) -> bool {
     (base.is_empty() || base.starts_with('/'))
         && !base.contains("//")
@@ -152,8 +152,8 @@ fn check_host(dashboard: &DashboardState, headers: &HeaderMap, uri: &Uri) -> Han
 fn check_origin(headers: &HeaderMap, host: &str, is_form: bool) -> HandlerResult<()> {
     let (site, origin) = (headers.get("sec-fetch-site"), headers.get(header::ORIGIN));
     match (site.map(HeaderValue::as_bytes), origin.map(HeaderValue::to_str)) {
-        // The browser has already compared the page's origin with the requested address. Behind a proxy, the `Host` header may differ from
-        // that address.
+        // The browser has already compared the page's origin with the requested address. The `Host` header is not compared again, because
+        // it may differ from that address behind a proxy.
         (Some(b"same-origin"), _) => Ok(()),
         (Some(site), _) => Err(Problem::forbidden(format!("cross-site request rejected (`Sec-Fetch-Site: {}`)", site.escape_ascii()))),
         (None, None) if is_form => Err(Problem::forbidden(

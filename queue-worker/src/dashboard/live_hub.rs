@@ -16,7 +16,7 @@ use tokio::{
 
 use super::problem::{HandlerResult, Problem};
 
-/// Maximum number of concurrent viewers of live pages. Other viewers must reload the page to see changes.
+/// Maximum number of concurrent viewers of live pages. Further viewers must reload the page to see changes.
 pub(super) const MAX_VIEWERS: usize = 32;
 
 /// Pause between two polls for the same page.
@@ -96,7 +96,7 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
         has_viewers
     }
 
-    /// Publishes the result of a poll to the viewers. A failed poll (`None`) keeps the previous result.
+    /// Publishes the result of a poll to the viewers. If the poll failed (`found` is `None`), the previous result stays published.
     fn publish(&self, topic: LiveTopic, found: Option<T>) {
         let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(sender), Some(found)) = (topics.get(&topic), found) {

@@ -82,7 +82,7 @@ impl BulkOperations {
         Some(operation.status())
     }
 
-    /// Locks the list and ignores lock poisoning. No code panics while the list is inconsistent.
+    /// Locks the list. A poisoned lock is safe to use, because no code can panic while the list is inconsistent.
     fn lock(&self) -> MutexGuard<'_, OperationList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -62,8 +62,8 @@ impl Options {
         self
     }
 
-    /// Sets the maximum number of jobs in a bulk operation. Operations on more jobs are rejected. Default: 1,000,000. If the maximum is
-    /// higher, counting the jobs may exceed the time limit of a request.
+    /// Sets the maximum number of jobs in a bulk operation. Operations on more jobs are rejected. Default: 1,000,000. With a maximum
+    /// above the default, counting the jobs may exceed the time limit of a request.
     pub fn most_jobs(mut self, most: u64) -> Self {
         self.most_jobs = most;
         self

@@ -42,8 +42,8 @@ pub(super) struct RequestContext {
 /// Path prefix of each store of a roster.
 pub(super) const STORES_PREFIX: &str = "/stores/";
 
-/// Returns the path of a store in a roster. A name that consists only of dots gets a `~` prefix, because browsers would resolve it as a
-/// relative path.
+/// Returns the path of a store in a roster. A name that consists only of dots gets a `~` prefix, because browsers resolve the path
+/// segments `.` and `..`.
 pub(super) fn store_path(name: &str) -> String {
     let mark = if name.bytes().all(|byte| byte == b'.') { "~" } else { "" };
     format!("{STORES_PREFIX}{mark}{}", display::percent_encode(name))

@@ -38,20 +38,21 @@ pub(super) struct StoreSummary {
     pub(super) totals: Vec<StateCount>,
     /// Reason why the store did not respond, or `None` if it responded.
     pub(super) error: Option<String>,
-    /// Whether the store failed or timed out when it was last queried.
+    /// Whether the store failed or timed out the last time that it was queried. Unlike `error`, is not set by a count that timed out
+    /// before it queried the store.
     #[serde(skip)]
     is_silent: bool,
 }
 
-/// Time limit for counting the jobs of all stores once.
+/// Time limit for one count of the jobs in all stores.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of stores of one database that are queried in parallel. One of the database's three connections is left for requests to
-/// single stores.
+/// Maximum number of stores of one database that are queried in parallel. The dashboard has three connections to each database, and one
+/// remains for requests to single stores.
 const QUERIES_PER_DATABASE: usize = 2;
 
-/// Counts the jobs of each store. Stores that did not respond to the last count are queried last, so that they do not use up the time of
-/// the other stores. Databases are queried in parallel, so an unreachable database delays only its own stores.
+/// Counts the jobs of each store. Stores that did not respond to the previous count are queried last, so that they do not use up the time
+/// of the other stores. Databases are queried in parallel, so an unreachable database delays only its own stores.
 pub(super) async fn count_stores(apps: impl Iterator<Item = AppState>, last: Option<&StoresOverview>) -> StoresOverview {
     let silent: HashSet<&str> =
         last.into_iter().flat_map(|last| &last.stores).filter(|store| store.is_silent).map(|store| &*store.name).collect();

@@ -27,7 +27,7 @@ use super::{
     store_counts::{StoresOverview, count_stores},
 };
 
-/// Duration for which requests reuse the last count.
+/// Maximum age of a cached count.
 const COUNT_TTL: Duration = Duration::from_secs(2);
 
 /// State of the dashboard for all stores of a roster.

@@ -29,7 +29,7 @@ pub(super) struct Trends {
 #[derive(Default)]
 pub(super) struct TrendCache(Mutex<Option<(Instant, HandlerResult<Arc<Trends>>)>>);
 
-/// Time for which loaded trends or an error are reused.
+/// Maximum age of a cached result, whether trends or an error.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
 /// Periods of the charts.

@@ -139,7 +139,8 @@ fn of_store(found: &StoreState) -> Vec<MetricFamily> {
         *jobs.entry((&count.queue, count.state)).or_default() += count.jobs;
         *rest.entry(count.state).or_default() -= count.jobs;
     }
-    // Queues with few jobs have no separate data points. Their jobs are counted together under `OutcomeCounters::OTHER`.
+    // Only the pairs of queue and type with the most unfinished jobs are counted separately. All other jobs are counted together under
+    // `OutcomeCounters::OTHER`.
     let rest = rest.into_iter().filter(|(_, jobs)| *jobs > 0).map(|(state, jobs)| ((OutcomeCounters::OTHER, state), jobs));
     let labels = |queue: &str, state: JobState| vec![(QUEUE, queue.to_owned()), (STATE, state.to_string())];
     let jobs = jobs.into_iter().chain(rest).map(|((queue, state), jobs)| number(labels(queue, state), jobs as f64));

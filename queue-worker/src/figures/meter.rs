@@ -85,7 +85,8 @@ fn observe(meter: &Meter, latest: &LatestPoints) {
     }
 }
 
-/// Recorder for histograms. Records each value as the midpoint of its bucket. The metric reader uses the same bucket boundaries.
+/// Recorder for histograms. Records each value as the midpoint of its bucket, because the exact value is not known. The metric reader
+/// uses the same bucket boundaries and therefore counts the value in the same bucket.
 struct Recorder {
     instruments: HashMap<&'static str, Instrument<f64>>,
     recorded: HashMap<(&'static str, Labels), Timings>,

@@ -24,8 +24,8 @@ const MAX_AGE: Duration = Duration::from_secs(5);
 /// Time limit of the queries. Monitoring systems usually wait ten seconds for a response.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum number of queues with separate data points. Job counts are exported for the queues with the most jobs, and ages for the queues
-/// with the oldest ready jobs.
+/// Maximum number of pairs of queue and type whose jobs are counted separately, and maximum number of queues whose oldest ready job is
+/// reported. The pairs with the most unfinished jobs and the queues with the longest waits are chosen.
 const MAX_SERIES: u16 = 50;
 
 /// Cache of the store's metrics. Queries the store if the cached result is too old.
@@ -108,7 +108,7 @@ impl CachedState {
 
 async fn query_state(connection: &mut PgConnection, store: Store, loop_health: &LoopHealth) -> Result<StoreState, Error> {
     let jobs = Queue::on(&mut *connection).store(store).busiest(MAX_SERIES).await?;
-    // The pause snapshot is dropped before the query. A newer snapshot is not acknowledged while an older snapshot is in use.
+    // The pause snapshot is dropped before the query, because a newer snapshot is not acknowledged while an older snapshot is in use.
     let paused = loop_health.paused().map_or(0, |paused| paused.whole_queues());
     let most = MAX_SERIES.saturating_add(u16::try_from(paused).unwrap_or(u16::MAX));
     let mut oldest = Queue::on(&mut *connection).store(store).oldest_of(most).await?;

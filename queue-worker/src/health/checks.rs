@@ -38,7 +38,8 @@ const MAX_ROUND: Duration = Duration::from_mins(2);
 /// always reported.
 const PANIC_WINDOW: Duration = Duration::from_secs(90);
 
-/// Minimum duration of a series of failed claims before the series is reported. A closed connection can cause a single failure.
+/// Minimum duration of a series of failed claims before the series is reported. A shorter series may be a single failure caused by a
+/// closed connection.
 const MIN_FAILING: Duration = Duration::from_secs(2);
 
 /// Minimum age at which an unwritten verdict is reported. Settling takes milliseconds unless a table is locked.
@@ -71,7 +72,8 @@ impl Health {
                 text: format!("the thread of the worker's loops has been blocked for {age:.0?}"),
             });
         }
-        // A blocked poller is not reported while it may be waiting for the settle loop, which may be waiting for the database.
+        // A blocked poller is not reported during a shutdown or while verdicts stay unwritten. The poller may then be waiting for the
+        // settle loop, which may be waiting for the database.
         let waits = self.loops.is_stopping() || self.stalled().is_some();
         if let Some(age) = self.loops.claims.age().filter(|age| *age > self.max_round && !waits) {
             reasons.push(FailedCheck {

@@ -22,8 +22,8 @@ use crate::{
 /// Maximum number of rows that a statement checks.
 const MAX_ROWS: i32 = 1000;
 
-/// Lower bound of the next scan for overdue jobs. The index range below the bound contains only dead entries and jobs that were committed
-/// late.
+/// Lower bound of the next scan for overdue jobs. Below the bound, the index contains dead entries, and occasionally jobs whose
+/// deadline was already below the bound when they were committed.
 #[derive(Default)]
 pub(crate) struct ExpiryFloor {
     first: Option<DateTime<Utc>>,
@@ -37,7 +37,8 @@ impl ExpiryFloor {
         self.first.filter(|_| self.full_scan_at.is_some_and(|zero| now < zero))
     }
 
-    /// Records when a scan started, and the earliest passed deadline that the scan found.
+    /// Records the earliest passed deadline that a scan found. If the scan had no lower bound, schedules the next such scan. `began` is
+    /// the start time of the scan.
     pub(super) fn record(&mut self, began: Instant, first: Option<DateTime<Utc>>) {
         if self.floor(began).is_none() {
             self.full_scan_at = Some(Instant::now() + 20 * began.elapsed());

@@ -122,7 +122,8 @@ async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
         // already abandoned. Every lease is registered before its claim is sent, so an unknown lease is not in use.
         let mut strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !leases.knows(*token)).collect();
         if !strays.is_empty() {
-            // The second query excludes unknown leases that have ended since the first query.
+            // A lease that ended after the first query is no longer registered, although it is not a lost lease. The second query
+            // excludes such leases.
             let left = load_own_leases(link.get().await?, config.store, worker).await;
             let left: HashSet<Uuid> = link.note(left)?.into_iter().map(|(token, _)| token).collect();
             strays.retain(|token| left.contains(token));

@@ -18,8 +18,8 @@ const MAX_ROWS: i64 = 1000;
 const PAGE_JOBS: i64 = 5000;
 const PAGES: usize = 100;
 
-/// Time added to the retention to determine when a lane that is marked as leaving is deleted. By then, the partitions that are older than
-/// the mark have been dropped, so few jobs remain to be scanned.
+/// Time for which a leaving lane is kept in addition to the retention. After this time, the partitions for the days before the mark have
+/// been dropped, so few jobs remain to be scanned.
 const DAY: Duration = Duration::from_hours(24);
 
 /// Lane row that is marked as leaving and may be deleted.
@@ -35,7 +35,7 @@ struct LeavingLane {
 
 /// Runs one round of deleting unused lanes.
 pub(super) async fn delete_lanes(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
-    // Lanes that were marked in earlier rounds advance once every running transaction sees their marks.
+    // Advances rows that earlier rounds marked, if all running transactions see the marks. This round marks more rows in its last step.
     advance_marks(&mut *connection, store).await?;
     let replaced = sqlx::query_scalar(store.sql(include_str!("../../sql/replaced_lanes.sql"))).bind(MAX_ROWS);
     let _: i64 = bounded(replaced.fetch_one(&mut *connection)).await?;
@@ -48,7 +48,7 @@ pub(super) async fn delete_lanes(connection: &mut PgConnection, store: Store, re
     Ok(())
 }
 
-/// Advances lanes that are marked as leaving to their next step, once every running transaction sees the mark.
+/// Advances the deletion of each leaving lane whose mark is visible to all running transactions.
 async fn advance_marks(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let unseen = sqlx::query_scalar(store.sql(include_str!("../../sql/unseen_lanes.sql")));
     let unseen: Vec<String> = bounded(unseen.fetch_all(&mut *connection)).await?;

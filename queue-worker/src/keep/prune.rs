@@ -1,7 +1,8 @@
-//! Maintains the store's partitions and history: creates partitions in advance, drops old partitions, and deletes history after its
-//! retention.
+//! Maintains the store's partitions and history: creates partitions in advance, drops old partitions, and deletes history whose retention
+//! has ended.
 //!
-//! Any worker can prune at any time. If several workers run the same statement, one worker proceeds, and the others skip the work.
+//! Any worker can prune at any time. If several workers run the same statement at the same time, one worker proceeds, and the others skip
+//! the work.
 
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ const MAX_KEY_PAGES: usize = 2000;
 /// Maximum number of pages of ordering keys that a round checks for a missing first job. Checking a page takes about 14 ms.
 const ORDERING_KEY_PAGES: usize = 20;
 
-/// Number of pages that [`delete_orphans`] scans before it jumps ahead, starting with the oldest rows. After the jump, it scans at most as
-/// many pages again.
+/// Number of pages that [`delete_orphans`] scans from the oldest rows before it jumps ahead. After the jump, it scans at most the same
+/// number of pages again.
 const LOG_PAGES: usize = 100;
 
 /// Maintenance tasks, in the order in which they run each minute. A failed task is logged and retried a minute later. Other tasks are not
@@ -51,7 +52,7 @@ pub(super) enum PruneTask {
     ThinPartitions,
     /// Deletes unused lanes. Runs after the tasks that delete the lanes' jobs.
     DeleteLanes,
-    /// Adds up attempt counts, including counts left behind by processes that have ended.
+    /// Adds recorded attempt counts to the totals, including counts recorded by processes that have since ended.
     RollUp,
     DeleteTotals,
     DeleteLogs,
@@ -239,7 +240,8 @@ async fn delete_progress(connection: &mut PgConnection, store: Store) -> sqlx::R
 }
 
 /// Deletes logs, steps, signals and other rows of deleted jobs. A small table is scanned completely. In a larger table, the scan starts
-/// with the oldest rows, then jumps ahead by a random part of the retention time and continues there.
+/// with the oldest rows, then jumps ahead by a random part of the retention time and continues there. The random jump ensures that
+/// repeated rounds also reach newer rows.
 async fn delete_orphans(connection: &mut PgConnection, store: Store, statement: &'static str, retention: Duration) -> sqlx::Result<()> {
     let mut after = JobId(0);
     for page in 1..=2 * LOG_PAGES {
@@ -263,11 +265,12 @@ async fn delete_unique_keys(connection: &mut PgConnection, store: Store) -> sqlx
     Ok(())
 }
 
-/// Row with the last scanned key. For a freed key, also contains the missing first job, the first blocked job, and its queue and type.
+/// Row returned by `free_keys.sql`: the last scanned key, or `None` at the end of the scan. If a key was freed, the row also contains the
+/// id of its missing first job, the id of its first blocked job, and the blocked job's queue and type.
 type FreedKey = (Option<i64>, Option<JobId>, Option<JobId>, Option<String>, Option<String>);
 
-/// Frees ordering keys whose first job no longer exists. Each call checks some of the keys with blocked jobs. The scan starts at a random
-/// key and wraps around.
+/// Frees ordering keys whose first job no longer exists. Checks up to [`ORDERING_KEY_PAGES`] pages of keys with blocked jobs. The scan
+/// starts at a random key and wraps around after the last key.
 async fn free_ordering_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let (mut after, mut has_wrapped) = (fastrand::i64(..), false);
     for _ in 0..ORDERING_KEY_PAGES {

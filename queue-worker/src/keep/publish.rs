@@ -1,7 +1,8 @@
-//! Publishes the options of job types in the database, where SQL functions read them. The options are the retention, the queue, the
-//! priority, the maximum number of attempts and the expiry.
+//! Publishes the options of job types in the database, where SQL functions read them. The options are the queue, priority, retention,
+//! expiry and maximum number of attempts.
 //!
-//! Each worker writes the options once, when it starts. If two releases have different options, the worker that starts last wins.
+//! Each worker writes the options once, when it starts. If two releases have different options, the options of the worker that started
+//! last are in effect.
 
 use queue_core::{Store, options::Options};
 use sqlx::PgConnection;

@@ -68,7 +68,7 @@ pub(super) async fn any_schedule(connection: &mut PgConnection, store: Store) ->
 
 /// Result of a poll, which determines the next action of the schedule loop.
 enum PollResult {
-    /// No schedule has ticks. The loop waits for a notification.
+    /// No schedule has a future tick. The loop waits for a notification.
     NoSchedules,
     /// Ticks were fired, and more ticks may be due. The loop polls again immediately.
     Continue,
@@ -98,7 +98,8 @@ pub(crate) async fn run_schedules(mut ticks: ScheduleLoop) {
             Ok(PollResult::NoSchedules) => MAX_SLEEP,
             Err(error) => {
                 warn_throttled(&error, "cannot fire schedules; retrying");
-                // The next connection may reach a server that lags behind and assigns the same definition numbers to other definitions.
+                // The next connection may reach another server, for example after a failover that lost transactions. That server may
+                // assign the same definition numbers to other definitions.
                 ticks.timings.clear();
                 jittered(Duration::from_millis(250))
             }
@@ -127,8 +128,8 @@ impl ScheduleLoop {
         Self::new(self.link.another(), &self.config, &self.notifier, self.identity.clone(), self.declarations.own.clone())
     }
 
-    /// Fires due ticks, and finally retries one schedule that failed before. If deferred schedules fill a page, also reads the next page.
-    /// Otherwise, the deferred schedules would hide other due schedules.
+    /// Fires due ticks, and finally retries one schedule that failed before. Reads another page as long as a full page contains only
+    /// deferred schedules, which would otherwise hide other due schedules.
     async fn poll(&mut self) -> sqlx::Result<PollResult> {
         let own = *self.identity.borrow();
         self.declarations.refresh(&mut self.link, own).await;
@@ -217,7 +218,7 @@ impl ScheduleLoop {
         if requests.is_empty() {
             return Ok(true);
         }
-        // A connection failure must not defer any schedule.
+        // The connection is opened first, so that a connection failure is returned and defers no schedule.
         self.link.get().await?;
         let result = send_requests(&mut self.link, self.config.store, requests, lock_timeout_ms).await;
         match (self.link.note(result), requests) {
@@ -319,7 +320,8 @@ impl ScheduleLoop {
     }
 }
 
-/// Returns whether a statement timed out. A single schedule can cause a timeout, so the other schedules are still fired.
+/// Returns whether a statement timed out. A single schedule can cause a timeout. A timeout is therefore not treated as a connection
+/// failure, and the other schedules are still fired.
 fn is_timeout(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut)
 }

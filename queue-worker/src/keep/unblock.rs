@@ -1,6 +1,7 @@
-//! Consumes hints. A hint is a row about an event that other jobs or processes may be waiting for. The first blocked job of an ordering
-//! key becomes ready once the key has no ready or running job. Processes that are waiting for finished jobs are notified. Parked jobs
-//! become ready when a signal for them arrives. Nodes of flows become ready when their predecessors have finished.
+//! Consumes hints. A hint is a row about an event that other jobs may be waiting for. Consuming hints has the following effects. The
+//! first blocked job of an ordering key becomes ready once the key has no ready or running job. Finished jobs are reported to the
+//! parents, maps and flows that wait for them. Parked jobs become ready when a signal for them arrives. Nodes of flows become ready when
+//! their predecessors have finished.
 //!
 //! Any worker can consume the hints of all keys and jobs. A worker consumes hints after its own verdicts, when a producer notifies the
 //! worker, and periodically. Periodic consumption is necessary because the worker that wrote a hint may have ended. SQL functions such as
@@ -28,14 +29,14 @@ use crate::{
 /// Maximum number of hints that a statement consumes.
 const MAX_HINTS: i32 = 1000;
 
-/// Initial poll interval while hints arrive. Awake workers are not notified of a hint whose producer committed late, so they must poll.
-/// The interval doubles after each poll without hints.
+/// Initial poll interval while hints arrive. Polling is necessary because producers notify only sleeping workers of new hints. The
+/// interval doubles after each poll without hints.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time for which the loop keeps polling after the last hint.
 const POLL_DURATION: Duration = Duration::from_secs(2);
 
-/// Log message for the first job of an ordering key that became a dead letter because it could not become ready.
+/// Log message for a job that became a dead letter because it could not become ready. The job was the first job of its ordering key.
 const SET_ASIDE_MESSAGE: &str = "the first job of an ordering key cannot become ready and is now a dead letter, which has the error; requeue it once that is \
     fixed, or discard it";
 
@@ -140,7 +141,7 @@ struct HintKind {
     failure_message: &'static str,
 }
 
-/// Connection of the unblock loop, with the state of each kind of hints.
+/// Connection of the unblock loop and the state of each kind of hint.
 struct Unblocker {
     link: StoreConnection,
     store: Store,
@@ -158,7 +159,8 @@ struct HintConsumer {
 
 /// Lower bound of scans for one kind of hints.
 struct HintFloor {
-    /// Lowest hint found by the last scan. The index range below this hint contains only dead entries and hints that were committed late.
+    /// Position of the lowest hint found by the last scan that found a hint. Below this position, the index contains dead entries,
+    /// and occasionally hints whose position was already below the lower bound when they were committed.
     lowest: i64,
     /// Earliest start of the next scan without the lower bound. Limits such scans to about 5 % of the time.
     full_scan_at: Instant,
@@ -171,12 +173,13 @@ impl Default for HintFloor {
 }
 
 impl HintFloor {
-    /// Returns the lower bound of a scan that starts at `began`.
+    /// Returns the lower bound of a scan that starts at `began`, or zero for a scan without a bound.
     fn begin(&self, began: Instant) -> i64 {
         if began >= self.full_scan_at { 0 } else { self.lowest }
     }
 
-    /// Records the lowest hint found by the scan that started at `began`.
+    /// Records the position of the lowest hint that a scan found. If the scan had no lower bound, schedules the next such scan. `began`
+    /// is the start time of the scan.
     fn record(&mut self, began: Instant, lowest: Option<i64>) {
         if began >= self.full_scan_at {
             self.full_scan_at = Instant::now() + 20 * began.elapsed();
@@ -207,7 +210,8 @@ impl Unblocker {
             }
             found => found?,
         };
-        // Consuming hints of one kind can create hints of later kinds.
+        // Consuming hints of one kind can create hints of later kinds. Later kinds are therefore also consumed if an earlier kind had
+        // hints.
         let mut any_before = false;
         for (nth, kind) in HINT_KINDS.iter().enumerate() {
             let is_delayed = self.others[nth].failed.is_some_and(|failed| failed.elapsed() < RETRY_DELAY);
@@ -269,7 +273,8 @@ impl Unblocker {
             Err(error) => Err(error),
         };
         if row.as_ref().is_err_and(|error| error.as_database_error().is_none()) {
-            // The next connection may reach a server that lags behind, on which hints have lower numbers.
+            // The next connection may reach another server, for example after a failover that lost transactions. On that server, new
+            // hints may have numbers below the floors.
             (self.keys, self.others) = Default::default();
         }
         self.link.note(row)

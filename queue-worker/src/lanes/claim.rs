@@ -69,7 +69,7 @@ pub(crate) struct LaneQuota {
 pub(crate) enum ClaimSource {
     /// Ready jobs of each lane in order of queue position, starting at the lane's floor or at zero.
     Lanes { from_zero: bool },
-    /// Ready jobs below the floors, read from some blocks of the table.
+    /// Ready jobs below the floors, read from the blocks of the table that the cursor selects.
     Late(BlockCursor),
     /// Jobs in fair queues. The fair queues of a lane are served in turn.
     Lines,
@@ -97,7 +97,8 @@ pub(crate) struct ClaimRequest {
     pub(crate) shares: Vec<LaneQuota>,
     pub(crate) most: usize,
     pub(crate) from: ClaimSource,
-    /// Start position in each lane: the floor or, if jobs are taken from fair queues, the fair queue served last.
+    /// Start position in each lane. If jobs are taken from fair queues, this is the fair queue after which the claim continues.
+    /// Otherwise, this is the lane's floor or zero.
     pub(super) begins: Vec<i64>,
     /// For each lane, whether its jobs are taken from fair queues.
     pub(super) in_lines: Vec<bool>,
@@ -121,7 +122,7 @@ pub(crate) struct ClaimResponse {
 #[derive(Default)]
 pub(super) struct ClaimRows {
     pub(super) jobs: Vec<PgRow>,
-    /// Columns that were read separately, by job. The flag is `true` if the payload is still unread.
+    /// Columns that the claim statement omitted, by job. The flag is `true` if the payload is still unread.
     pub(super) omitted: HashMap<JobId, (JobColumns, bool)>,
     /// Lane, fair queue and queue position of each job from a fair queue, in serving order.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
@@ -230,8 +231,8 @@ impl ClaimRequest {
         self.holding.token()
     }
 
-    /// Turns the claim into a scan for at most `most` jobs that were committed late. With a cursor, the scan reads only some blocks of
-    /// the table.
+    /// Turns the claim into a late scan for at most `most` jobs. With a cursor, the scan finds only jobs below the floors, in the blocks
+    /// of the table that the cursor selects.
     pub(crate) fn late(&mut self, most: usize, cursor: Option<BlockCursor>, lanes: &LaneState) {
         self.most = self.most.min(most);
         if let Some(cursor) = cursor {
@@ -280,7 +281,7 @@ pub(super) fn narrow(count: usize) -> i32 {
 
 impl ClaimResponse {
     /// Returns the claimed jobs, ordered by lane as in the request, and records the floor of each lane. If the response was lost, the
-    /// lease is then no longer registered, and housekeeping releases its jobs.
+    /// call unregisters the lease, so that housekeeping releases the lease's jobs.
     pub(crate) fn read(self, lanes: &mut LaneState) -> sqlx::Result<ClaimedBatch> {
         let ClaimRows { jobs: rows, mut omitted, in_lines, places, reached, room, start, floors, is_recorded, block_scan, empty_floor } =
             self.rows?;

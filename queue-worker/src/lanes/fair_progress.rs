@@ -17,7 +17,7 @@ pub(crate) struct FairProgress {
 
 impl ClaimRequest {
     /// Returns the progress of a claim in fair lanes. `had_room` is `false` if a limit or the maximum number of jobs stopped the claim.
-    /// Otherwise, a lane that returned fewer jobs than requested has empty fair queues.
+    /// If `had_room` is `true`, the fair queues of a lane that returned fewer jobs than requested are empty.
     pub(super) fn progress(&self, in_lines: &[(i64, i64, i64)], reached: &[(i64, i64)], had_room: bool) -> FairProgress {
         let mut jobs: HashMap<i64, usize> = HashMap::new();
         for (lane, ..) in in_lines {

@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 use super::lane_state::LaneState;
 use crate::live::bounded;
 
-/// Maximum number of jobs that a statement moves per lane.
+/// Maximum number of jobs per lane that one call of [`line_up`] moves.
 pub(crate) const MOST: i64 = 500;
 
 /// Result of moving jobs into fair queues.
@@ -18,7 +18,8 @@ pub(crate) struct FairQueueMove {
     pub(crate) more: bool,
 }
 
-/// Moves ready jobs of the fair lanes `fair` into fair queues, starting at the lanes' floors or at zero.
+/// Moves ready jobs of the fair lanes `fair` into fair queues. Starts at the lanes' floors, or at queue position zero if `from_zero` is
+/// set.
 pub(crate) async fn line_up(
     connection: &mut PgConnection,
     store: Store,

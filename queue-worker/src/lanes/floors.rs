@@ -1,4 +1,4 @@
-//! Floors. A floor is the queue position in a lane at which claims start to read.
+//! Floors of lanes. The floor of a lane is the queue position at which claims start to read.
 
 use std::{
     collections::HashMap,
@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Floors by lane, shared by all claimers of a worker. The index range below a floor contains dead entries, and occasionally a job whose
-/// transaction committed late.
+/// Floors by lane, shared by all claimers of a worker. Below a floor, the index contains dead entries, and occasionally jobs that were
+/// already below the floor when they were committed.
 #[derive(Clone, Default)]
 pub(super) struct Floors(Arc<Mutex<FloorState>>);
 
@@ -27,7 +27,7 @@ impl Floors {
         self.state().of.get(&lane).copied().unwrap_or(0)
     }
 
-    /// Sets the floors in `lowest`, which contains pairs of a lane id and the lane's new floor.
+    /// Sets the floor of each lane in `lowest`, which contains pairs of a lane id and the lane's new floor.
     pub(super) fn raise(&self, lowest: impl IntoIterator<Item = (i64, i64)>) {
         self.state().of.extend(lowest);
     }
@@ -37,7 +37,8 @@ impl Floors {
         self.state().queried.is_none_or(|at| at.elapsed() >= QUERY_INTERVAL)
     }
 
-    /// Raises the floors of the lanes in `empty` to the queried queue position `place`.
+    /// Raises the floors of the lanes in `empty` to the queried queue position `place`, unless they are already higher. Records the
+    /// current time as the time of the query.
     pub(super) fn begin_at(&self, place: i64, empty: impl Iterator<Item = i64>) {
         let mut state = self.state();
         state.queried = Some(Instant::now());

@@ -28,7 +28,8 @@ pub(crate) struct LaneGroup {
 pub(crate) struct LaneGroupKind {
     /// Whether the group's handlers take batches. Always `false` under a rate limit, because each job then starts separately.
     pub(crate) takes_batches: bool,
-    /// Whether jobs are claimed from fair queues. Always `false` under limits, which have separate claim statements.
+    /// Whether jobs are claimed from fair queues. Always `false` under limits, because jobs under limits are claimed by separate
+    /// statements.
     pub(crate) in_lines: bool,
 }
 
@@ -58,8 +59,8 @@ impl LaneGroup {
         !self.under.gates.is_empty()
     }
 
-    /// Returns whether the claimer must be notified of lanes with jobs. Resting claimers, and active claimers with many lanes, must be
-    /// notified. With `with_closed_keys`, so must claimers that have no free permit for any key with waiting jobs.
+    /// Returns whether the claimer must be notified of lanes with jobs. This applies to resting claimers, and to active claimers with
+    /// many lanes. With `with_closed_keys`, it also applies to claimers that have no free permit for any key with waiting jobs.
     fn awaits_notice(&self, with_closed_keys: bool) -> bool {
         match self.hint.state() {
             ClaimerState::Resting => true,
@@ -71,7 +72,7 @@ impl LaneGroup {
 }
 
 impl LaneGroups {
-    /// Rebuilds the groups from `lanes`. Unchanged groups keep their claimers.
+    /// Rebuilds the groups from `lanes`. A group keeps its claimer if a group with the same limits and kind existed before.
     pub(super) fn sort<'a>(
         &mut self,
         lanes: impl Iterator<Item = &'a Lane>,
@@ -145,7 +146,8 @@ impl LaneGroups {
         self.of(lane).is_some_and(|group| group.hint.state() == ClaimerState::Shut)
     }
 
-    /// Returns whether jobs in `lane` require a notification, because the lane's claimer must be notified or the lane has no claimer.
+    /// Returns whether a notification is required if `lane` has jobs. This is the case if the lane's claimer must be notified, or if the
+    /// lane has no claimer.
     pub(super) fn awaits_notice(&self, lane: i64, with_closed_keys: bool) -> bool {
         self.of(lane).is_none_or(|group| group.awaits_notice(with_closed_keys))
     }

@@ -33,12 +33,13 @@ impl Lane {
     }
 }
 
-/// Returns the stored names of job types. Each type has one name per version, from 1 to the given version.
+/// Returns the stored names of job types. `types` contains the name and the newest version of each type. Each version from 1 up to the
+/// newest has a name of its own.
 pub(crate) fn stored_types(types: &[(&'static str, u16)]) -> Vec<String> {
     types.iter().flat_map(|(name, newest)| (1..=*newest).map(|version| stored_type(name, version).into_owned())).collect()
 }
 
-/// Sorts lanes by priority, highest first. Lanes with equal priority are rotated by `turn`, and fair lanes among them stay adjacent.
+/// Sorts lanes by priority, highest first. Lanes with equal priority are sorted with fair lanes adjacent, and are then rotated by `turn`.
 pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
     let mut lanes: Vec<&Lane> = lanes.collect();
     lanes.sort_unstable_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.fair, lane.id));

@@ -65,19 +65,19 @@ impl LaneState {
         self.transactional.contains(lane.job_type)
     }
 
-    /// Returns the queue position at which claims from `lane` start. The index range below this position contains dead entries, and
-    /// occasionally a job whose transaction committed late.
+    /// Returns the floor of `lane`, which is the queue position at which claims start. Below the floor, the index contains dead entries,
+    /// and occasionally jobs that were already below the floor when they were committed.
     pub(crate) fn floor(&self, lane: i64) -> i64 {
         self.floors.get(lane)
     }
 
-    /// Forgets all floors, because the next connection may reach another server.
+    /// Forgets all floors. The next connection may reach another server, on which jobs may exist below the floors.
     pub(crate) fn forget_floors(&mut self) {
         self.floors.clear();
     }
 
-    /// Raises the floors of empty fair queues to the highest claimed queue positions. `lanes` contains the fair lanes. Only probes use
-    /// these floors.
+    /// Raises floors to the highest claimed queue positions. `lanes` contains the fair lanes whose fair queues are empty. The raised
+    /// floors are those of their paired lanes, and are used only by probes.
     pub(super) fn raise_empty(&mut self, lanes: impl Iterator<Item = i64>) {
         for lane in lanes {
             if let Some(highest) = self.turns.highest(lane) {

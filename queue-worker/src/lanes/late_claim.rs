@@ -1,4 +1,5 @@
-//! Claims of jobs that were committed late. These claims read some blocks of the table, and are used if a complete index scan is slow.
+//! Claims of a block scan. A block scan finds jobs that were already below their lane's floor when they were committed. It reads the
+//! table in parts, and each claim reads one part. Block scans are used while complete index scans are slow.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -14,12 +15,12 @@ use super::{
 };
 use crate::live::bounded;
 
-/// Duration above which a claim counts as slow. A claim takes this long only if its statement is planned, or if it reads about a hundred
-/// thousand dead index entries.
+/// Duration above which a claim counts as slow. A claim takes this long only if the server must plan its statement, or if the statement
+/// reads about a hundred thousand dead index entries.
 const SLOW_CLAIM: Duration = Duration::from_millis(20);
 
 impl ClaimRequest {
-    /// Claims jobs below the floors in some blocks of the table. Claims no jobs if an index scan is faster.
+    /// Claims jobs below the floors in the blocks of the table that `cursor` selects. Claims no jobs if an index scan is faster.
     pub(super) async fn claim_late(&self, connection: &mut PgConnection, store: Store, cursor: BlockCursor) -> sqlx::Result<ClaimRows> {
         let extent = self.extent(connection, store, Duration::ZERO).await?;
         if extent.use_index() {
@@ -48,7 +49,8 @@ impl ClaimRequest {
     }
 
     /// Queries a new floor for empty lanes after a slow claim that returned fewer jobs than requested. The floor is lower than any queue
-    /// position assigned in the last ten seconds before the claim. Later claims skip the dead entries below the floor.
+    /// position assigned in the last ten seconds before the claim. Later claims skip the dead entries below the floor. Returns `None`
+    /// after other claims, if a floor was queried recently, or if the worker's heartbeat has expired.
     pub(super) async fn empty_floor(
         &self,
         connection: &mut PgConnection,

@@ -1,5 +1,5 @@
-//! Schedule of late scans, which find ready jobs below the floors. These jobs were committed late. As long as complete scans are fast,
-//! each scan is complete. Otherwise, each scan covers some blocks of the table.
+//! Schedule of late scans. A late scan finds ready jobs that were already below their lane's floor when they were committed. As long as
+//! complete scans are fast, each late scan is complete. Otherwise, each late scan reads only the next part of the table.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 pub(crate) struct LateScan {
     /// Earliest start of the next scan. Limits scans to about 5 % of the time.
     not_before: Option<Instant>,
-    /// Time after which the next scan is overdue. An overdue scan needs no request, so busy workers also find late commits.
+    /// Time after which the next scan is overdue. An overdue scan needs no request, so busy workers also find jobs below the floors.
     overdue_at: Option<Instant>,
     /// Whether a claim has returned fewer jobs than requested since the last scan began.
     pub(crate) is_requested: bool,
-    /// Whether the last complete scan was slow because of dead index entries. If so, the following scans read blocks of the table.
+    /// Whether the last complete scan was slow because of dead index entries. If so, each of the following scans reads only one part of
+    /// the table.
     is_slow: bool,
     /// Whether the last complete scan was slow and the complete scan before it was fast.
     became_slow: bool,
@@ -46,7 +47,7 @@ pub(super) struct TableExtent {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockScan {
     next: BlockCursor,
-    /// Whether the part was skipped because an index scan is faster.
+    /// Whether the scan skipped this part of the table, because an index scan is faster.
     use_index: bool,
 }
 
@@ -56,8 +57,9 @@ const SLOW_SCAN: Duration = Duration::from_millis(2);
 /// Number of blocks per part of a block scan. A part has about 30,000 entries and takes about a millisecond.
 const BLOCKS_PER_SCAN: i64 = 256;
 
-/// Number of blocks at the table's previous end that each part reads again, together with all blocks added since. While a session holds a
-/// snapshot, no space is reused and new rows are added at the end.
+/// Number of blocks before the table's previous end that each part reads again. Each part also reads the blocks added since the previous
+/// part. In total, a part reads at most [`BLOCKS_PER_SCAN`] blocks at the table's end. New rows are added there while a session holds a
+/// snapshot, because no space is reused until the snapshot is released.
 const TAIL_BLOCKS: i64 = 32;
 
 /// Number of dead entries that an index scan can read within a millisecond.
@@ -95,8 +97,8 @@ impl BlockScan {
 }
 
 impl LateScan {
-    /// Returns the earliest start of a pending scan, if any. The scan must run before the worker falls asleep, because the job that
-    /// caused the last wake-up may be below a floor.
+    /// Returns the earliest start of a pending scan, if any. The scan must run before the worker goes idle, because the job that caused
+    /// the last wake-up may be below a floor.
     pub(crate) fn pending_at(&self) -> Option<Instant> {
         self.not_before.filter(|_| self.is_pending())
     }
@@ -139,12 +141,12 @@ impl LateScan {
         (self.is_requested, self.is_slow, self.cursor) = (false, false, None);
     }
 
-    /// Returns whether the time budget allows a scan at `now`.
+    /// Returns whether the time budget of scans, about 5 % of the time, allows a scan at `now`.
     pub(crate) fn is_allowed(&self, now: Instant) -> bool {
         self.not_before.is_none_or(|at| now >= at)
     }
 
-    /// Returns whether the time budget allows a slow complete scan at `now`.
+    /// Returns whether a slow complete scan is allowed at `now`. The time budget of slow complete scans is about 0.25 % of the time.
     pub(crate) fn allows_full_scan(&self, now: Instant) -> bool {
         self.full_scan_at.is_none_or(|at| now >= at)
     }
@@ -158,14 +160,16 @@ impl LateScan {
         self.schedule(20 * took, Duration::from_secs(1));
     }
 
-    /// Makes the first block scan due immediately, without the pause that follows a complete scan.
+    /// Makes the first block scan due immediately if complete scans have just become slow. Without this call, the pause after the
+    /// complete scan would delay the block scan.
     pub(crate) fn start_blocks_soon(&mut self) {
         if std::mem::take(&mut self.became_slow) {
             self.not_before = Some(Instant::now());
         }
     }
 
-    /// Records the result of one part of a block scan. If the part returned as many jobs as requested, another scan becomes pending.
+    /// Records the result of one part of a block scan. Another scan becomes pending if the part returned as many jobs as requested, or if
+    /// it was skipped because an index scan is faster.
     pub(crate) fn record_blocks(&mut self, took: Duration, part: BlockScan, is_full: bool) {
         self.is_requested |= is_full || part.use_index;
         self.cursor = (!part.use_index).then_some(part.next);

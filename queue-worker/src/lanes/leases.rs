@@ -42,7 +42,7 @@ impl LeaseRegistry {
         self.tokens().held.len()
     }
 
-    /// Returns whether the lease is registered.
+    /// Returns whether the lease is registered or was given up. Housekeeping does not release such a lease.
     pub(crate) fn knows(&self, token: Uuid) -> bool {
         let tokens = self.tokens();
         tokens.held.contains(&claim_of(token)) || tokens.given_up.contains(&token)

@@ -32,7 +32,7 @@ pub(crate) struct LimitRequest {
 pub(crate) struct StartDeadline {
     /// End of the period in which the rate limit counts the start of the jobs. No job of the claim starts after this time.
     pub(crate) until: Instant,
-    /// Time from the claim to the end of the second round trip.
+    /// Time from the claim until its second round trip ended. The second round trip waits until the permits and jobs are durable.
     pub(crate) spent: Duration,
 }
 
@@ -52,9 +52,10 @@ pub(crate) enum LimitOutcome {
     Full,
     /// The next permit becomes free after the given duration.
     Later(Duration),
-    /// No key with waiting jobs has a free permit. The first permit for one of these keys may become free after the given duration.
+    /// No key with waiting jobs has a free permit. Contains the time until one of the keys may have a free permit, if known.
     Keys(Option<Duration>),
-    /// No scanned key has a free permit. Contains the scanned fraction of the keys with waiting jobs, with `u64::MAX` for all keys.
+    /// No scanned key has a free permit. Contains the scanned fraction of the keys with waiting jobs, in units of 2^-64. `u64::MAX`
+    /// stands for all keys.
     More(u64),
     /// Some workers have not acknowledged the limit yet.
     Unknown,

@@ -36,8 +36,8 @@ pub(super) async fn take(
         .bind(narrow(request.most))
         .bind(&limits.freed)
         .bind(i64::try_from(limits.slack.as_millis()).unwrap_or(i64::MAX))
-        // Permit positions received before this connection was opened are omitted, because another server may have assigned other
-        // permits.
+        // Permit positions received before this connection was opened are omitted. They may come from another server, on which the
+        // positions belong to other permits.
         .bind(limits.floors.as_ref().filter(|(_, learned)| since < *learned).map(|(floors, _)| &floors[..]));
     let rows = match bounded(statement.fetch_all(&mut *connection)).await {
         Ok(rows) => rows,
@@ -90,8 +90,9 @@ fn scanned_fraction(request: &ClaimRequest, reached: &[(i64, i64)]) -> u64 {
     parts.min().unwrap_or(u64::MAX)
 }
 
-/// Returns the fraction of the fair queues scanned from `begin` to `reached`. `u64::MAX` stands for all fair queues. The ids of fair
-/// queues are evenly distributed hashes. A scan is complete when it reaches `begin` again.
+/// Returns the fraction of the fair queues scanned from `begin` to `reached`, in units of 2^-64. The ids of fair queues are evenly
+/// distributed hashes, so the difference of two ids measures the fraction. `u64::MAX` stands for all fair queues. A scan is complete when
+/// it reaches `begin` again.
 fn fraction(begin: i64, reached: i64) -> u64 {
     match reached.wrapping_sub(begin) as u64 {
         0 => u64::MAX,
@@ -156,7 +157,8 @@ impl PermitClaim {
             let before = u64::try_from(now - at).map_or(within, Duration::from_millis);
             StartDeadline { until: sent + within.saturating_sub(before + margin(within)), spent: before + sent.elapsed() }
         });
-        // If a server crash has lost the claim, its permits are assigned again, and the permit positions are invalid.
+        // If a server crash has lost the claim, no jobs are returned here. The claim's permits are then assigned again, so its permit
+        // positions are invalid.
         let floors = self.floors.filter(|_| !jobs.is_empty());
         let Self { in_lines, places, reached, room, .. } = self;
         Ok(ClaimRows { jobs, omitted, in_lines, places, reached, room, start, floors, ..ClaimRows::default() })

@@ -45,7 +45,7 @@ impl JobColumns {
 }
 
 /// Reads the job columns that `rows` omit. Reads the first payload regardless of its size, and further payloads up to the byte limit. The
-/// flag is `true` for jobs with an unread payload.
+/// returned flag is `true` for jobs whose payload was not read.
 pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[PgRow]) -> sqlx::Result<HashMap<JobId, (JobColumns, bool)>> {
     let (mut omitted, mut bytes) = (Vec::<JobId>::new(), 0);
     for row in rows {

@@ -68,13 +68,14 @@ impl PayloadMemory {
                  `payload_memory` (QUEUE_PAYLOAD_MEMORY) sets its size"
             );
         }
-        // Payloads may have been released before `required_bytes` was set.
+        // Payloads may have been released before `required_bytes` was set. Their release did not wake the poller, so the free memory is
+        // checked again.
         self.ring(self.bytes.load(SeqCst));
         0
     }
 
-    /// Wakes the poller if a lane was skipped and enough memory is free for this lane. At least a quarter of `full` must be free, because
-    /// a wake-up for one or two jobs is not worth its cost.
+    /// Wakes the poller if a lane was skipped and enough memory is free for this lane. `bytes` is the number of bytes in use. At least a
+    /// quarter of `full` must be free, because a wake-up for one or two jobs is not worth its cost.
     fn ring(&self, bytes: usize) {
         let required_bytes = self.required_bytes.load(SeqCst);
         let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= required_bytes.max(self.full / 4);

@@ -26,8 +26,9 @@ impl PayloadSizes {
         self.0.retain(|lane, _| is_known(*lane));
     }
 
-    /// Reduces the requested number of jobs per lane to the maximum per claim and to the available memory. After a lane that does not fit
-    /// into the memory, later lanes with large payloads get no jobs. Otherwise, these lanes could keep the memory full forever.
+    /// Reduces the requested number of jobs per lane to the number that fits into a claim and into the available memory. Once a lane does
+    /// not fit into the memory, later lanes with large payloads get no jobs. Otherwise, their jobs could keep the memory full, and the
+    /// lane that does not fit would never be served.
     pub(crate) fn fit(&self, requested: impl Iterator<Item = (i64, usize)>, memory: &PayloadMemory) -> Vec<usize> {
         let mut is_full = false;
         let fit = |(lane, most): (i64, usize)| {

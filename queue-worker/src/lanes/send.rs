@@ -26,7 +26,7 @@ pub(crate) struct ClaimReport {
     pub(crate) served: Vec<i64>,
     /// All requested lanes.
     pub(crate) lanes: Vec<i64>,
-    /// Whether the claim ignored the floors and started at zero.
+    /// Whether the claim ignored the floors and started at queue position zero.
     pub(crate) from_zero: bool,
     /// Leases with finished jobs that the claim has reported.
     pub(crate) freed: Vec<Uuid>,
@@ -52,7 +52,7 @@ impl ClaimReport {
     }
 }
 
-/// Planning time deducted from the first statement of a connection.
+/// Planning time that is deducted from the duration of a connection's first statement.
 const PLANNING: Duration = Duration::from_millis(20);
 
 /// Creates the tracing span of a claim. The span has the level `debug`, because an idle worker sends one claim per poll.
@@ -75,7 +75,7 @@ impl ClaimRequest {
         self.traced(link, store, None::<fn(ClaimReport)>).await
     }
 
-    /// Sends a claim under limits. `report` receives the result of the first round trip before this result is durable.
+    /// Sends a claim that is subject to limits. Passes the result of the first round trip to `report` before the result is durable.
     pub(crate) async fn send_with_report(
         self,
         link: &mut StoreConnection,

@@ -22,7 +22,8 @@ use crate::live::{PauseSnapshot, after_ms, bounded};
 /// Maximum number of lanes that one query over many lanes returns. Priorities are strict only among these lanes.
 const SCAN_LIMIT: usize = 500;
 
-/// Minimum interval between two loads of all lanes. Loads take at most about 1 % of the time.
+/// Minimum interval between two loads of all lanes. The interval is longer after a slow load, so that loads take at most about 1 % of the
+/// time.
 const FULL_REFRESH: Duration = Duration::from_secs(3);
 
 /// Lanes that a worker serves, with their floors and groups.
@@ -46,9 +47,9 @@ pub(crate) struct Lanes {
     closed: HashSet<i64>,
     /// Groups of lanes that are not paused.
     pub(crate) groups: LaneGroups,
-    /// Last assigned queue position at the last probe.
+    /// Queue position that had been assigned most recently at the time of the last probe.
     last_place: Option<i64>,
-    /// Last assigned queue position when all lanes were last found empty.
+    /// Value of `last_place` before the probe that found all lanes empty. `None` if lanes may hold jobs.
     empty_place: Option<i64>,
     any_fair: bool,
     /// Last lane that the previous query over many lanes returned.
@@ -75,7 +76,7 @@ pub(crate) struct ProbeResult {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     pub(crate) when: ProbeMode,
-    /// Whether to ignore the floors and start at zero.
+    /// Whether to ignore the floors and start at queue position zero.
     pub(crate) from_zero: bool,
     /// Whether to include lanes in which no key with waiting jobs has a permit. Jobs with other keys may have arrived in these lanes.
     pub(crate) with_closed_keys: bool,
@@ -137,13 +138,13 @@ impl Lanes {
         Self { batched, ..self }
     }
 
-    /// Returns whether a load of all lanes is due, even if the worker is idle.
+    /// Returns whether a load of all lanes is due. An idle worker performs this load as well.
     pub(crate) fn is_refresh_overdue(&self) -> bool {
         Instant::now() >= self.full_refresh_at
     }
 
-    /// Forgets all state that is valid only for the previous server. The next server may assign transaction ids differently, or may lag
-    /// behind and have jobs below the floors.
+    /// Forgets all state that is valid only for the previous server. The next server may assign transaction ids differently. After a
+    /// failover that lost transactions, it may also have jobs below the floors.
     pub(crate) fn forget_server(&mut self) {
         (self.horizon, self.last_place, self.empty_place, self.cursor) = (None, None, None, i64::MIN);
         self.track.forget_floors();
@@ -187,7 +188,8 @@ impl Lanes {
 
     /// Replaces the pause snapshot and updates which lanes are fair or paused.
     pub(crate) fn pause(&mut self, paused: Arc<PauseSnapshot>) {
-        // Lanes that are no longer paused may hold jobs and have not been probed.
+        // Lanes that are no longer paused may hold jobs and have not been probed. The position at which all lanes were empty is therefore
+        // cleared.
         (self.paused, self.empty_place) = (paused, None);
         self.mark_fair();
         self.mark_paused();
@@ -228,8 +230,8 @@ impl Lanes {
         }
         let mut holding = row.holding.unwrap_or_default();
         if is_probed {
-            // Stores the last assigned queue position of the previous probe. The transaction that uses the current position may not have
-            // committed yet.
+            // Stores the last assigned queue position of the previous probe instead of the current one. The transaction that uses the
+            // current position may not have committed yet, and a later probe must find its job.
             let are_empty = holding.is_empty() && !row.any_ready && !self.groups.any_is_active();
             self.empty_place = before.filter(|_| are_empty);
             if row.any_ready {
@@ -255,7 +257,8 @@ impl Lanes {
     }
 
     /// Returns the lanes to probe separately, or `None` if a single query finds the lanes with jobs instead. Many lanes are probed
-    /// separately only if some of them are waiting for permits, because the query would find the jobs of these lanes at every poll.
+    /// separately only if some of them are waiting for permits, and if there are at most ten times [`MANY`] lanes. In this case, the
+    /// single query would find the jobs of the waiting lanes at every poll.
     fn lanes_to_probe(&self, with_closed_keys: bool) -> Option<Vec<i64>> {
         let (are_few, are_very_many) = (!self.are_many(), self.track.lanes.len() > 10 * MANY);
         let is_probed = || self.open().filter(|lane| self.groups.awaits_notice(lane.id, with_closed_keys)).map(|lane| lane.id).collect();

@@ -52,8 +52,8 @@ impl TotalsByLane {
         &mut self.all[self.last]
     }
 
-    /// Records the mean payload size of each lane. If `begins_there` is `true`, also records the lowest queue position of each lane as its
-    /// floor. Lanes whose jobs came from fair queues get no floor.
+    /// Records the mean payload size of each lane. If `begins_there` is `true`, also sets the floor of each lane to the lowest queue
+    /// position of the claim's jobs in the lane. Lanes whose jobs came from fair queues get no floor.
     pub(super) fn record(self, lanes: &mut LaneState, in_lines: &[(i64, i64, i64)], begins_there: bool) {
         lanes.record_sizes(self.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
         let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);

@@ -103,7 +103,7 @@ impl TargetSession {
         })
     }
 
-    /// Returns whether a server in the given state qualifies.
+    /// Returns whether a server in the given state meets the requirement.
     pub(super) fn takes(self, state: ServerState) -> bool {
         match self {
             Self::Any | Self::PreferStandby => true,
@@ -173,7 +173,7 @@ struct UrlParts<'a> {
     named: Vec<(&'a str, Vec<&'a str>)>,
     /// Driver parameters that apply to all hosts.
     others: Vec<&'a str>,
-    /// Driver parameters that replace parameters without driver support.
+    /// Driver parameters that replace unsupported parameters of the URL.
     means: Vec<String>,
     wanted: Option<TargetSession>,
     patience: Option<Duration>,
@@ -248,8 +248,8 @@ impl<'a> UrlParts<'a> {
         Ok(most)
     }
 
-    /// Returns the authority part's host with the index `nth`. Returns `localhost` if a parameter names the host instead, because the
-    /// driver accepts a user only together with a host.
+    /// Returns the host with the index `nth` from the authority part of the URL. Returns `localhost` if a parameter names the host
+    /// instead, because the driver accepts a user only together with a host.
     fn host(&self, nth: usize) -> &'a str {
         let host = self.hosts.get(nth).or(self.hosts.first()).copied().unwrap_or_default();
         let is_named = self.named.iter().any(|(key, _)| *key != "port");

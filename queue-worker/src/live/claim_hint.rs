@@ -71,7 +71,7 @@ impl ClaimHint {
         self.notify.notify_one();
     }
 
-    /// Notifies the claimer that its lanes may hold jobs. The lanes in `lanes` probably hold jobs. A resting claimer becomes active.
+    /// Notifies the claimer that jobs may be ready, most likely in `lanes`. A resting claimer becomes active.
     pub(crate) fn notify_jobs(&self, lanes: impl Iterator<Item = i64>) {
         if self.state() == ClaimerState::Resting {
             self.set_state(ClaimerState::Active);

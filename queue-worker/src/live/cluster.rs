@@ -25,7 +25,7 @@ pub(crate) struct Cluster {
     /// Store with statements that are adapted to the store's node.
     store: Store,
     fresh: PoolFreshness,
-    /// Pool for the node in the program's URL. Any node can be queried for the node that holds the store.
+    /// Pool for the node in the program's URL. Used to query which node holds the store. Any node can answer this query.
     any: PgPool,
     at: ClusterNode,
 }
@@ -39,8 +39,8 @@ const RELAY: Duration = Duration::from_millis(60);
 const BEAT: Duration = Duration::from_millis(200);
 
 impl Cluster {
-    /// Redirects the handlers' pool and the worker's pool to the node that holds the store, and adapts the store's statements. Returns
-    /// `None` if the store is not distributed.
+    /// Redirects the handlers' pool and the worker's pool to the node that holds the store, and adapts the store's statements to this
+    /// node. Returns `None` if the store is not distributed.
     pub(crate) async fn find(
         link: &mut StoreConnection,
         (theirs, any): (&mut PgPool, &mut PgPool),
@@ -58,8 +58,8 @@ impl Cluster {
         Ok(Some(cluster))
     }
 
-    /// Follows the store to its current node until the engine ends. Also delivers notifications from producers on other nodes, which are
-    /// stored on the store's node. Returns a connection to the coordinator.
+    /// Follows the store to its current node until the engine ends. Also sends the notifications of transactions that were started on
+    /// other nodes. These notifications are stored on the store's node until they are sent. Returns a connection to the coordinator.
     pub(crate) fn follow(self, engine: &Engine) -> StoreConnection {
         let days = StoreConnection::new(&self.coordinator, "days");
         let link = StoreConnection::new(&self.owner, "relay").relaxed().impatient();
@@ -74,7 +74,8 @@ impl Cluster {
         // If the query fails, the next query uses the other pool, because the node of the failed pool may be down.
         let mut ways = [(StoreConnection::new(&any, "place"), any), (StoreConnection::new(&coordinator, "place"), coordinator)];
         while !owner.is_closed() {
-            // Statements rejected between two queries are not lost, because they are retried until the store's new node is known.
+            // The wait misses a statement that is rejected while the query below runs. Such a statement is retried until the store's new
+            // node is known, so a later wait detects the rejection.
             let _ = timeout(BEAT, wait_for_move()).await;
             let (link, requested) = &mut ways[0];
             let found = match link.get().await {
@@ -120,7 +121,8 @@ async fn relay_all(mut link: StoreConnection, store: Store) {
 
 /// Returns the options `theirs` with the host of `node`.
 fn led_to(node: &ClusterNode, theirs: &PgConnectOptions, requested: &PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
-    // The options `theirs` may point to a pooler in front of this node.
+    // If the store is on the node that `requested` connects to, [`ClusterNode::lead`] does not change the host. In this case, `theirs`
+    // may lead to a pooler or to the store's previous node, so `requested` is used.
     let from = if node.is_here() && !is_same_place(theirs, requested) { requested } else { theirs };
     node.lead(from.clone())
 }

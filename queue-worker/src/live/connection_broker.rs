@@ -47,7 +47,7 @@ pub(crate) struct Borrower {
     limits: Arc<Semaphore>,
     /// Permits for statements other than claims and settles.
     rest: Arc<Semaphore>,
-    /// Permits for slow statements: pruning, and scans for jobs that were committed late.
+    /// Permits for slow statements: pruning, and scans for jobs below a lane's floor.
     slow: Arc<Semaphore>,
     number: u64,
 }
@@ -74,7 +74,7 @@ pub(super) struct LoanTerms {
 /// Permits that a loan holds: permits of the borrower's kind, and one permit of the whole set.
 type Permits = (Vec<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
-/// Maximum number of connections that a store can use at the same time.
+/// Maximum number of connections that each store can use at the same time if many stores share the connections.
 const EACH: usize = 4;
 
 /// Maximum number of prepared statements cached per connection.
@@ -106,7 +106,8 @@ impl ConnectionBroker {
     }
 
     /// Creates the set of connections for a single worker, with at least two connections. With three or more connections, hanging
-    /// statements leave at least one connection for claims and one for settles. With two connections, they leave one connection for both.
+    /// statements leave at least one connection for claims and one for settles. With two connections, hanging statements leave one
+    /// connection for both.
     pub(crate) fn of_one_worker(most: usize) -> Borrower {
         let most = most.max(2);
         let at_once = |permits: usize| Arc::new(Semaphore::new(permits.max(1)));
@@ -218,7 +219,8 @@ impl Borrower {
         self.exchange.deaths.load(SeqCst)
     }
 
-    /// Records a connection failure and drops the idle connections. These connections may be dead as well, and would time out one by one.
+    /// Records a connection failure and drops the idle connections. These connections may be dead as well, and would otherwise time out
+    /// one by one. Does nothing if the number of failures is no longer `deaths`, because another borrower has then recorded the failure.
     pub(super) fn record_death(&self, deaths: u64) {
         let is_first = self.exchange.deaths.compare_exchange(deaths, deaths + 1, SeqCst, SeqCst).is_ok();
         if is_first {

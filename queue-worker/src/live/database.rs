@@ -63,7 +63,7 @@ pub struct DatabaseOptions {
     on_standby: OnStandby,
 }
 
-/// Default pool size. The pool serves handlers, which spend most of their time waiting for other services.
+/// Default pool size. A small pool is sufficient for handlers, because they spend most of their time waiting for other services.
 const POOL_SIZE: u32 = 20;
 
 /// Size of the pool for direct connections. A small pool is sufficient, because its users also open their own connections.
@@ -206,8 +206,8 @@ impl Database {
 
     /// Returns the pool that connects directly to the server, bypassing a transaction pooler.
     ///
-    /// [`Worker::direct`](crate::Worker::direct) and [`Queue::direct`] need this pool, because they keep sessions. Without a
-    /// [`direct_url`](DatabaseOptions::direct_url), the main pool is returned.
+    /// [`Worker::direct`](crate::Worker::direct) and [`Queue::direct`] need this pool, because they keep session state that a transaction
+    /// pooler would lose. Without a [`direct_url`](DatabaseOptions::direct_url), the main pool is returned.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -300,7 +300,7 @@ impl DatabaseOptions {
 
     /// Sets the URL for direct connections to the server, for use if the main URL leads to a transaction pooler. Default: the main URL.
     ///
-    /// Direct connections serve users that keep a session: a worker's own connections, waits for jobs, and migrations.
+    /// Direct connections are used where session state is needed: by a worker's own connections, waits for jobs, and migrations.
     pub fn direct_url(mut self, url: impl Into<String>) -> Self {
         self.direct_url = Some(url.into());
         self
@@ -316,8 +316,8 @@ impl DatabaseOptions {
     /// Sets the behavior if hosts respond but none of them has the role that the URL requires. Default: [`OnStandby::Exit`], which
     /// returns an error.
     ///
-    /// With [`OnStandby::Wait`], the pool connects to one of these hosts until a host has the required role. Use this option only in
-    /// programs that wait for the required role themselves, as a [`Worker`](crate::Worker) does before it starts.
+    /// With [`OnStandby::Wait`], the pool connects to one of the responding hosts until a host has the required role. Use this option
+    /// only in programs that wait for the required role themselves, as a [`Worker`](crate::Worker) does before it starts.
     pub fn on_standby(mut self, on_standby: OnStandby) -> Self {
         self.on_standby = on_standby;
         self

@@ -1,6 +1,6 @@
 //! Follows the database when it moves to another host. The current host is checked periodically. If the current host does not respond or
-//! no longer qualifies, this module searches for another host and redirects the pools. The worker's dedicated connections detect the
-//! redirection and reconnect on their next use.
+//! no longer meets the requirements in the URL, this module searches for another host and redirects the pools. The worker's dedicated
+//! connections detect the redirection and reconnect on their next use.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -87,7 +87,7 @@ async fn follow(hosts: &Hosts, pools: &Pools, connection: PgConnection) {
         }
         if let Some(found) = find_host(hosts, pools, well).await {
             // A host that failed its check may have restarted and closed all connections. The pools are then redirected even if the
-            // search returns the same host.
+            // search returns the same host, because a redirection invalidates their connections.
             if found.nth != hosts.present() || !well {
                 pools.lead_to(&found);
                 hosts.set_present(found.nth);

@@ -1,5 +1,5 @@
-//! Detects pool connections that were opened before the last server change and must not be handed out. A pool keeps a connection for up
-//! to half an hour. Writes on such a connection fail if its server is a standby or a former primary.
+//! Detects pool connections that must not be handed out because they were opened before the database moved to another server. A pool
+//! keeps a connection for up to half an hour. Writes on an old connection fail if its server is a standby or a former primary.
 
 use std::{
     sync::{
@@ -38,8 +38,8 @@ const TEST_IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Timeout for the test of an idle connection. A connection whose server no longer exists would never respond.
 const TEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Assumed maximum duration of a connection attempt. An attempt that was in progress during a server change may have reached the old
-/// server.
+/// Assumed maximum duration of a connection attempt. A connection opened within this time after a server change is not reused, because
+/// its attempt may have reached the old server.
 const OPENING_TIME: Duration = Duration::from_secs(1);
 
 /// Maximum age of the connections that a pool hands out while the server is a standby. Opening a new connection reveals whether the host

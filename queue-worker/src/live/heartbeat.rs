@@ -108,7 +108,7 @@ struct HeartbeatLoop {
 
 impl HeartbeatLoop {
     async fn run(&mut self, stop: CancellationToken) {
-        // After a panic, this method is called again, and the previous identity no longer has a heartbeat.
+        // After a panic, this method is called again. The previous identity then has no heartbeat, so the worker is fenced first.
         self.lose();
         while !stop.is_cancelled() {
             let worker = Uuid::new_v4();
@@ -132,8 +132,8 @@ impl HeartbeatLoop {
 
     /// Fences the worker: withdraws its identity and ends its lease.
     fn lose(&mut self) {
-        // The identity is withdrawn before the lease ends. Housekeeping releases leases that are unknown to this process, but only leases
-        // of the current identity.
+        // The identity is withdrawn before the lease ends. Jobs of an ended lease are dropped and leave the lease registry. Housekeeping
+        // would release their leases as unknown, but it releases only leases of the current identity.
         self.publish.send_if_modified(|identity| identity.take().is_some());
         self.lease_deadline.end();
     }

@@ -67,9 +67,9 @@ impl Hosts {
 
     /// Returns the host to use.
     ///
-    /// Among the hosts that qualify, the last choice is preferred. If the last choice does not qualify, the first host in the URL is
-    /// preferred. If several hosts accept writes, the most recently promoted host is returned, because a former primary may not have
-    /// detected its replacement yet.
+    /// Among the hosts that qualify, the last choice is preferred, then the first host in the URL. With `prefer-standby`, standbys are
+    /// preferred to all other hosts. If the URL requires a primary or a host that accepts writes, the most recently promoted host that
+    /// qualifies is returned, because a former primary may not have detected its replacement yet.
     ///
     /// # Errors
     ///

@@ -71,7 +71,7 @@ struct ShrinkPolicy {
     more: bool,
 }
 
-/// Time after which an unused connection is closed.
+/// Idle time after which a connection that many stores share is closed, once another store needs a connection.
 const UNUSED: Duration = Duration::from_mins(1);
 
 /// Period without a new connection after which one connection is closed. If the closed connection is still needed, it is reopened at most
@@ -141,7 +141,8 @@ impl IdleConnections {
     }
 
     /// Returns the best idle connection for a store. While fewer than `most` connections are open, only connections with the same
-    /// settings qualify. Otherwise, every idle connection qualifies. A connection with the store's prepared statements is preferred.
+    /// settings qualify. Otherwise, every idle connection qualifies. A connection with the store's prepared statements is preferred. If
+    /// no connection qualifies, the store opens a new connection.
     pub(super) fn of_many(&mut self, by: BorrowerId, settings: &Settings, now: &PgConnectOptions, most: usize) -> BorrowOutcome {
         self.idle.retain(|idle| is_same_place(now, &idle.to) && (idle.at.elapsed() < UNUSED || idle.by.0 == by.0));
         let fits = |idle: &IdleConnection| (idle.settings == *settings, idle.by.0 == by.0);

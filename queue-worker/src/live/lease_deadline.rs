@@ -1,4 +1,4 @@
-//! Local deadline of the worker's lease. After the process was suspended, this deadline shows that the lease has expired, even before the
+//! Local deadline of the worker's lease. If the process was suspended, this deadline shows that the lease has expired, even before the
 //! heartbeat detects the expiry.
 
 use std::{

@@ -11,8 +11,9 @@ use crate::error::Error;
 /// All limits that the worker declares, as parameters for `declare_limits.sql`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnLimits {
-    /// All names of the worker's job types. The field `queues` lists all queues of the worker and all queues with a limit.
+    /// All names of the worker's job types.
     types: Vec<String>,
+    /// Queues that the worker serves, and queues with a limit.
     queues: Vec<String>,
     /// Pairs of job type and limit name.
     of_types: Vec<(String, String)>,

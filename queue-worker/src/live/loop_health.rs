@@ -40,8 +40,9 @@ pub(crate) struct LoopMarks {
     pub(crate) prunes: AtomicU64,
     /// Number of settle retries so far.
     pub(crate) settle_retries: AtomicU64,
-    /// Durations of claims. The field `settle_took` contains the durations of settles.
+    /// Durations of claims.
     claim_took: Mutex<Timings>,
+    /// Durations of settles.
     settle_took: Mutex<Timings>,
     /// Pauses as loaded by this worker. Set when the worker starts.
     pub(crate) pauses: OnceLock<Pauses>,

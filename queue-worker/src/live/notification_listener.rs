@@ -38,7 +38,7 @@ pub(crate) enum ListenRequest {
     Unsubscribe(u64),
 }
 
-/// Store that receives notifications, with the notifier of its worker.
+/// Subscription of a store to its notifications, with the notifier of the store's worker.
 pub(crate) struct Subscription {
     store: Store,
     notifier: Arc<Notifier>,
@@ -64,7 +64,8 @@ impl ListenHandle {
         (Self(requests_out), NotificationListener { pool, requests, all: HashMap::new(), has_warned: false, has_failed: false })
     }
 
-    /// Wakes the store's worker on each notification. Never returns.
+    /// Subscribes to the store's notifications, and wakes the store's worker on each of them. Never returns. Dropping the future ends the
+    /// subscription.
     pub(crate) async fn wake_on_notifications(self, store: Store, notifier: Arc<Notifier>, pauses: Pauses) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Relaxed);
@@ -95,7 +96,7 @@ pub(crate) struct NotificationListener {
     requests: UnboundedReceiver<ListenRequest>,
     all: HashMap<u64, Subscription>,
     has_warned: bool,
-    /// Whether the last connection was lost, or could not be opened.
+    /// Whether the last connection was lost or could not be opened.
     has_failed: bool,
 }
 

@@ -171,8 +171,8 @@ impl Notifier {
         }
     }
 
-    /// Records that a job is due after `wait`. Returns whether this is the earliest known due time. Does not wake the poll loop, because
-    /// the poll loop is the caller.
+    /// Records that a job is due after `wait`. Returns whether this is the earliest known due time. Unlike [`Self::notify_due`], does not
+    /// wake the poll loop, because the poll loop itself may be the caller.
     pub(crate) fn record_due(&self, wait: Duration) -> bool {
         let Some(at) = Instant::now().checked_add(wait) else { return false };
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +183,7 @@ impl Notifier {
         earlier
     }
 
-    /// Returns the earliest known due time of a job.
+    /// Returns the earliest known due time of a job, or `None` if no due time is known.
     pub(crate) fn due(&self) -> Option<Instant> {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,7 +193,7 @@ impl Notifier {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits for a wake-up, but at most until `latest`.
+    /// Waits for a wake-up or until `latest`, and returns the reason why the wait ended.
     pub(crate) async fn wait(&self, latest: Instant) -> WakeReason {
         let is_notified = tokio::time::timeout_at(latest.into(), self.notify.notified()).await.is_ok();
         match self.probe_requested.swap(false, Relaxed) {

@@ -1,4 +1,4 @@
-//! Pauses and limits as loaded by this worker. Does not access the database.
+//! Pauses and limits as loaded by this worker. This module does not access the database.
 //!
 //! A task that claims jobs holds a [`PauseSnapshot`] until the jobs have started or have been released. Once no task holds an earlier
 //! snapshot, the worker acknowledges the current pauses.
@@ -47,7 +47,7 @@ pub(crate) struct LimitSet {
     pub(crate) most: usize,
     /// Whether any limit is a rate limit. Claimed jobs must then start soon, because rate permits expire.
     pub(crate) timed: bool,
-    /// Whether any limit is keyed. Fair queueing then applies to the lanes.
+    /// Whether any limit applies per key. Fair queueing then applies to the covered lanes.
     pub(crate) keyed: bool,
 }
 
@@ -95,8 +95,8 @@ impl PauseSnapshot {
         (!limits.is_empty()).then(|| LimitSet { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed, keyed })
     }
 
-    /// Returns the limits to slow down for jobs of a type in a queue. These are the covering limits that name the type. If no covering
-    /// limit names the type, returns all covering limits.
+    /// Returns the limits to slow down when a job of this type and queue requests a slow-down. These are the covering limits that name
+    /// the type. If no covering limit names the type, returns all covering limits.
     pub(crate) fn limits_to_slow_down(&self, queue: &str, job_type: &str) -> Vec<i64> {
         let covering = || self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type));
         let named: Vec<i64> = covering().filter(|(scope, _)| scope.job_types.is_some()).map(|(_, limit)| limit.gate).collect();
@@ -120,13 +120,13 @@ impl PauseSnapshot {
         self.pauses.iter().any(|pause| pause.job_types.is_none() && pause.queue.as_deref().is_none_or(|paused| paused == queue))
     }
 
-    /// Returns the number of queues that are paused by name for all job types.
+    /// Returns the number of pauses that name a queue and cover all of its job types.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn whole_queues(&self) -> usize {
         self.pauses.iter().filter(|pause| pause.job_types.is_none() && pause.queue.is_some()).count()
     }
 
-    /// Returns whether there are neither pauses nor limits.
+    /// Returns whether the snapshot contains neither pauses nor limits.
     pub(crate) fn is_nothing(&self) -> bool {
         self.pauses.is_empty() && self.limits.is_empty()
     }
@@ -156,7 +156,8 @@ impl Pauses {
         Self(Arc::new(PauseState { registry, now: watch::Sender::new(None), earlier: Mutex::default() }))
     }
 
-    /// Returns the pauses and limits in force, or `None` if no job may start.
+    /// Returns the pauses and limits in force. Returns `None` until they are loaded, and while this worker has no lease. While it returns
+    /// `None`, no job may start.
     pub(crate) fn now(&self) -> Option<Arc<PauseSnapshot>> {
         self.0.now.borrow().clone()
     }
@@ -186,7 +187,7 @@ impl Pauses {
     }
 
     fn replace(&self, paused: Option<Arc<PauseSnapshot>>) {
-        // One lock covers both updates, so that each snapshot always counts as current or as earlier.
+        // The lock is held while the snapshot is replaced, so that `are_acknowledged` never misses the replaced snapshot.
         let mut earlier = self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = self.0.now.send_replace(paused) {
             earlier.push(Arc::downgrade(&before));

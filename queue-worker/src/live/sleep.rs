@@ -1,7 +1,7 @@
 //! Puts a worker to sleep without missing a job, and wakes the worker on notifications from producers.
 //!
-//! Producers notify only workers with a row in the table `idle`. [`SleepState`] documents the steps to sleep. Notifications only reduce
-//! delays, because the lanes are also polled.
+//! Producers notify only workers with a row in the table `idle`. [`SleepState`] documents how a worker falls asleep. Notifications only
+//! reduce delays, because the lanes are also polled.
 
 use std::{sync::Arc, time::Duration};
 
@@ -75,17 +75,17 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
 /// connection is dropped.
 pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
-/// Log line after an outage of the listener's connection.
+/// Message that is logged when the listener works again after an outage of its connection.
 pub(super) const RECONNECTED: &str = "listening for notifications again";
 
 /// Payload of the notification that an ordering key may be unblocked. A payload that matches no constant of this module is a queue name.
 const KEYS: &str = "#";
 
-/// Wakes the worker on each notification. Also wakes the worker after each reconnect, because notifications may have been missed. Never
-/// returns.
+/// Listens for notifications, and wakes the worker on each notification. Also wakes the worker after each reconnect, because
+/// notifications may have been missed. Never returns.
 ///
-/// The connection is not taken from the user's pool, which may be exhausted. If listening is not permitted, a warning is logged once and
-/// listening is retried every [`REFUSED`].
+/// The listener's connection is not taken from the user's pool, which may be exhausted. If listening is not permitted, the next attempt
+/// is made after at least [`REFUSED`]. The warning that a pooler does not permit listening is logged only once.
 pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, pauses: Pauses) {
     let (mut has_warned, mut has_failed) = (false, false);
     loop {
@@ -121,7 +121,8 @@ enum ListenOutcome {
     NotPermitted,
 }
 
-/// Retry interval if listening is not permitted (no access to the channel, a standby, or a pooler in transaction mode).
+/// Retry interval while listening is not permitted, for example because the role has no access to the channel, the server is a standby,
+/// or a pooler is in transaction mode.
 pub(super) const REFUSED: Duration = Duration::from_secs(30);
 
 fn is_refused(error: &sqlx::Error) -> bool {
@@ -179,7 +180,8 @@ async fn listen_once(
                 notifier.notify_control();
             }
             Ok(Err(error)) => return Err(error),
-            // The pool has been redirected to another host, but this connection is still open.
+            // The pool has been redirected to another host, so the worker must listen there. The connection to the previous host is still
+            // open.
             Err(_) if has_moved() => return Ok(ListenOutcome::Ended),
             Err(_) => {
                 let probed = timeout(SILENCE, Channel::Wake.name(&mut listener, store)).await;

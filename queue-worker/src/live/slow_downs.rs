@@ -1,4 +1,4 @@
-//! Slow-downs that handlers have requested for limits and that have not been stored yet. Does not access the database.
+//! Slow-downs that handlers have requested for limits and that have not been stored yet. This module does not access the database.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -36,7 +36,8 @@ impl SlowDowns {
         self.notify.notify_one();
     }
 
-    /// Returns the time before which no job may start under the limits `gates`. Considers only slow-downs that have not been stored yet.
+    /// Returns the latest time until which a slow-down prevents job starts under any of the limits `gates`. Considers only slow-downs
+    /// that have not been stored yet.
     pub(crate) fn holds(&self, gates: &[i64]) -> Option<Instant> {
         let now = Instant::now();
         let pauses = self.pauses();
@@ -44,7 +45,7 @@ impl SlowDowns {
         held.map(|known| known.until).max()
     }
 
-    /// Waits for the next slow-down to store. Removes expired slow-downs.
+    /// Waits until a slow-down must be written to the store, and returns it. Removes expired slow-downs.
     pub(crate) async fn next(&self) -> SlowDown {
         loop {
             let (next, now) = (self.first(), Instant::now());
@@ -67,7 +68,7 @@ impl SlowDowns {
         self.pauses().retain(|known| known.gates != stored.gates || known.until > stored.until);
     }
 
-    /// Postpones the next attempt to store a slow-down by `wait` after a failed attempt.
+    /// Schedules the next attempt to store a slow-down after the duration `wait`. Called when an attempt has failed.
     pub(crate) fn defer(&self, failed: &SlowDown, wait: Duration) {
         for known in self.pauses().iter_mut().filter(|known| known.gates == failed.gates) {
             known.not_before = Instant::now() + wait;

@@ -28,7 +28,7 @@ pub enum OnStandby {
     Exit,
 }
 
-/// Interval between checks whether the database accepts writes.
+/// Interval at which a waiting worker checks whether the database accepts writes.
 const AGAIN: Duration = Duration::from_secs(1);
 
 const WAITS: &str = "the database is a standby or accepts no writes for another reason: waiting until it does; name the primary in \

@@ -1,7 +1,8 @@
-//! Dedicated connections of the worker. Handlers may exhaust the pool, but claims, settles and heartbeats never wait for the pool.
+//! Connections of the worker that do not belong to the user's pool. Claims, settles and heartbeats therefore never wait for the pool,
+//! which handlers may exhaust.
 //!
 //! Each loop owns a [`StoreConnection`]. Its database connection is dedicated to the loop, or borrowed from a shared set for one
-//! statement. After a failure or a redirection of the pool, the next use reconnects. This module retries nothing.
+//! statement. After a failure or a redirection of the pool, the next use reconnects. This module does not retry statements.
 
 use std::{
     sync::Arc,
@@ -39,8 +40,9 @@ pub(crate) struct StoreConnection {
     shares: bool,
     /// Failure count of the shared set at the time of the last loan.
     deaths: u64,
-    /// Connection options of the open connection. The field `since` contains the connection's opening time.
+    /// Connection options of the open connection.
     to: Arc<PgConnectOptions>,
+    /// Time the connection was opened.
     since: Instant,
 }
 
@@ -116,7 +118,8 @@ impl StoreConnection {
         self.with("synchronous_commit", "off")
     }
 
-    /// Sets a lock timeout of two seconds. A timeout below the server's `deadlock_timeout` (default: 1 s) would hide deadlocks.
+    /// Sets a lock timeout of two seconds. The timeout exceeds the server's `deadlock_timeout` (default: 1 s), so that the server reports
+    /// a deadlock before the statement times out.
     pub(crate) fn impatient(self) -> Self {
         self.with("lock_timeout", "2s")
     }

@@ -62,8 +62,7 @@ impl OutcomeObserver {
         self.0.push(Arc::new(hook));
     }
 
-    /// Reports an attempt that ended with the verdict in `ending`. Without hooks, reporting a completed attempt costs only one
-    /// comparison.
+    /// Reports an attempt that ended with the verdict in `ending`. Without hooks, returns immediately for a completed attempt.
     pub(super) fn observe(&self, job: &ClaimedJob, outcome: Outcome, ending: &Ending) {
         if self.0.is_empty() && ending.is_complete() {
             return;

@@ -89,7 +89,7 @@ impl Queues {
         }
     }
 
-    /// Drops all jobs without verdicts. Other workers recover the jobs.
+    /// Drops all jobs without sending their verdicts. Other workers recover the jobs.
     pub(crate) fn abandon(&self) {
         for slots in self.all() {
             slots.abandon();

@@ -1,4 +1,4 @@
-//! Slots shared by many stores, which limit concurrent handlers across all stores. Does not access the database.
+//! Slots shared by many stores, which limit concurrent handlers across all stores. This module does not access the database.
 //!
 //! A free slot goes to the waiting store with the fewest running handlers. Among stores with equally many running handlers, the slot goes
 //! to the store whose last grant is oldest. A busy store can use all slots that other stores leave free. Other stores then wait only
@@ -101,7 +101,7 @@ impl StoreSlots {
         if let Some(usage) = state.stores.get_mut(&self.store) {
             usage.running -= 1;
         }
-        // Skips waiters that have been dropped.
+        // Passes the slot to the next waiter. Waiters that have been dropped are skipped.
         loop {
             let waiting = state.stores.iter().filter(|(_, usage)| !usage.waiting.is_empty());
             let Some(next) = waiting.min_by_key(|(_, usage)| (usage.running, usage.last_grant)).map(|(store, _)| *store) else { break };
@@ -114,7 +114,8 @@ impl StoreSlots {
                     (usage.running, usage.last_grant) = (usage.running + 1, grant);
                     return;
                 }
-                // The permit is emptied, because dropping it would release the slot again.
+                // The unsent permit is emptied before it is dropped. Otherwise, the drop would call `release` again while the state is
+                // locked.
                 Err(mut unsent) => drop(unsent.0.take()),
             }
         }

@@ -40,7 +40,7 @@ use crate::{
 /// Time by which a running handler must exceed its timeout to count as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// Interval between checks whether the jobs of an expired lease have been abandoned.
+/// Interval at which a slot checks whether the jobs of an expired lease have been abandoned.
 const ABANDON_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Slots and jobs of one queue.
@@ -98,7 +98,8 @@ impl Slots {
         lock(&self.jobs).running.iter().flatten().count()
     }
 
-    /// Returns the number of slots without a task. Returns zero while a job is waiting, or while an in-flight claim has reserved slots.
+    /// Returns the number of slots without a task. Returns zero while a job or a ready batch is waiting, or while an in-flight claim has
+    /// reserved slots.
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);
         let has_waiting = !jobs.queued.is_empty() || jobs.batches.ready(Instant::now()) > 0;
@@ -163,7 +164,7 @@ impl Slots {
         taken.chain(others).map(release).collect()
     }
 
-    /// Drops all jobs and their handlers without verdicts. Other workers recover the jobs.
+    /// Drops all jobs and their handlers without sending verdicts. Other workers recover the jobs.
     pub(crate) fn abandon(&self) {
         let mut jobs = lock(&self.jobs);
         let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
@@ -249,8 +250,8 @@ impl Slots {
 
     /// Takes the slot's next job, or closes the slot if no job is queued.
     ///
-    /// Holds one lock throughout. A concurrent push therefore sees the slot as either open or vacant, and a concurrent abandon halts the
-    /// taken job.
+    /// Holds the lock on the jobs throughout. A concurrent [`Slots::push`] therefore sees the slot as either open or vacant, and a
+    /// concurrent [`Slots::abandon`] also halts the taken job.
     fn next(self: &Arc<Self>, slot: usize) -> Option<SlotAttempt> {
         let mut jobs = lock(&self.jobs);
         if !jobs.batches.is_idle() {
@@ -358,7 +359,7 @@ impl Slots {
         });
     }
 
-    /// Records a slow-down that a handler has requested for the limits that cover its job.
+    /// Records the slow-down that a handler's failure requests for limits that cover its job. Ignores other failures.
     fn slow_down(&self, job: &ClaimedJob, failure: &Failure) {
         if let (FailureKind::SlowDown(wait), Some(paused)) = (failure.kind(), self.context.pauses.now()) {
             self.context.slow_downs.note(paused.limits_to_slow_down(&job.queue, job.job_type), wait);
@@ -379,7 +380,7 @@ struct SlotAttempt {
     leased: Arc<LeasedJob>,
     /// Jobs of the batch other than `leased`. Empty for a single job.
     others: Vec<Arc<LeasedJob>>,
-    /// Jobs whose start deadline passed while they were waiting for the batch.
+    /// Other jobs whose start deadline had passed when the slot took them. The slot sends their verdicts before it runs the attempt.
     expired: Vec<Arc<LeasedJob>>,
     start: Instant,
     halt: Arc<Halt>,

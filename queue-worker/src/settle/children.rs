@@ -1,5 +1,5 @@
-//! Child jobs of durable jobs. A child is spawned under its parent's lease. The transaction that finishes the child also records its
-//! result for the parent.
+//! Child jobs of durable jobs. A child is spawned under its parent's lease. The transaction that finishes the child also writes a hint.
+//! The loop that consumes the hint records the child's result for the parent.
 //!
 //! [`add_end_hints`] is called only for jobs on which other jobs depend. Other jobs cause no extra query.
 
@@ -35,7 +35,7 @@ pub(crate) async fn load_child(pool: &PgPool, store: Store, parent: JobId, step:
 }
 
 /// Writes hints for the parents, flows and maps that wait for the given jobs. Must run in the transaction that finishes the jobs. `state`
-/// is the final state of all jobs. If `state` is `None`, some of the jobs may not have finished.
+/// is the final state of all jobs. If `state` is `None`, the statement reads the state of each job and skips unfinished jobs.
 pub(crate) async fn add_end_hints(connection: &mut PgConnection, store: Store, jobs: &[JobId], state: Option<&str>) -> sqlx::Result<()> {
     if jobs.is_empty() {
         return Ok(());

@@ -46,7 +46,7 @@ const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Minimum delay before the retry of a failed statement.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Interval between checks whether locked leases have been released.
+/// Interval at which the journal loop checks whether locked leases have been released.
 const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 const LOCKED: &str = "an open transaction has locked leases of this worker; steps of their jobs wait until it ends, others are journaled; \
@@ -109,7 +109,7 @@ struct JournalWriter {
     connection: StoreConnection,
     store: Store,
     locked: Vec<PendingStep>,
-    /// Time of the next check whether locked leases have been released.
+    /// Time at which the loop next checks whether locked leases have been released.
     next_check: Instant,
 }
 
@@ -136,7 +136,8 @@ impl JournalWriter {
         }
     }
 
-    /// Writes the two halves of the steps separately. Repeated halving isolates the rejected step.
+    /// Writes the two halves of the steps separately. Repeated halving isolates the step that the server rejects. The attempt of that
+    /// step fails.
     async fn write_halves(&mut self, mut steps: Vec<PendingStep>, error: sqlx::Error) {
         if steps.len() > 1 {
             let rest = steps.split_off(steps.len() / 2);
@@ -184,8 +185,8 @@ impl PendingStep {
     }
 }
 
-/// Sends one statement and returns the accepted steps. If `are_new` is true, the statement is cheaper, but fails if a step is already
-/// journaled.
+/// Sends one statement and returns the accepted steps. If `are_new` is true, the statement has no `on conflict` clause. It then writes
+/// fewer WAL records, but fails if a step is already journaled.
 async fn send_steps(
     connection: &mut StoreConnection,
     store: Store,
@@ -297,7 +298,8 @@ async fn write_step(tx: &mut PgConnection, store: Store, entry: &StepEntry) -> s
     bounded(journal_one(store, entry).fetch_optional(tx)).await
 }
 
-/// Returns whether the transaction was committed, or `None` while it is in progress.
+/// Returns whether the transaction was committed. Returns `None` while the outcome is unknown, for example because the transaction is in
+/// progress.
 async fn load_commit_status(
     connection: &mut StoreConnection,
     store: Store,

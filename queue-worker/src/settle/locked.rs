@@ -20,7 +20,7 @@ use super::{
 };
 use crate::live::{LockHolder, StoreConnection, bounded, lock_holders};
 
-/// Interval between checks whether locks have been released.
+/// Interval at which the settle loop checks whether locks have been released.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Minimum interval between log lines about a lock.
@@ -73,15 +73,17 @@ pub(super) struct LockedVerdicts {
     leases: Vec<WholeLease>,
     /// Statements that write to a locked table. All verdicts of these statements are deferred.
     blocked: HashSet<SettleStatement>,
-    /// Verdicts whose lock could not be identified. The field `unidentified_retry` contains the time of their next retry.
+    /// Verdicts whose lock could not be identified.
     unidentified: Vec<Settlement>,
+    /// Time at which `unidentified` is retried next.
     unidentified_retry: Option<Instant>,
+    /// Time at which the locks are checked next.
     next_check: Option<Instant>,
     last_log: Option<Instant>,
 }
 
 impl LockedVerdicts {
-    /// Returns the time of the next check or retry.
+    /// Returns the time at which locks are checked or unidentified verdicts are retried next.
     pub(super) fn next_check(&self) -> Option<Instant> {
         self.next_check.into_iter().chain(self.unidentified_retry).min()
     }
@@ -156,7 +158,8 @@ impl LockedVerdicts {
         true
     }
 
-    /// Takes the verdicts that no longer wait for a lock.
+    /// Takes the verdicts and leases whose locks have been released. Also takes the verdicts with an unidentified lock once their retry
+    /// is due.
     pub(super) async fn take_unlocked(&mut self, connection: &mut StoreConnection, store: Store) -> SettleBatch {
         let now = Instant::now();
         let mut unlocked = SettleBatch::default();
@@ -226,7 +229,8 @@ struct LockProbe {
 }
 
 impl LockProbe {
-    /// Creates a probe for all leases, and for the jobs whose verdicts also write rows other than the lease.
+    /// Creates a probe for `leases` and for the leases of all verdicts. The probe also covers jobs whose verdicts may wait for locks on
+    /// the jobs' rows.
     fn of<'a>(verdicts: impl Iterator<Item = &'a Settlement> + Clone, leases: &[WholeLease]) -> Self {
         let tokens = verdicts.clone().map(|settlement| settlement.token).chain(leases.iter().map(|(token, _)| *token)).collect();
         let jobs = verdicts.filter(|settlement| SettleStatement::locks_job(settlement)).map(|settlement| settlement.id).collect();

@@ -35,7 +35,8 @@ const MAX_LOGS: usize = 100;
 /// Maximum total log size in bytes per statement. A single larger log is sent alone.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Number of consecutive rejected logs after which the rest of the batch is dropped. The table itself is then probably faulty.
+/// Number of consecutive rejected logs after which the rest of the batch is dropped. The cause is then probably the log table instead of
+/// a single log.
 const MAX_CONSECUTIVE_REJECTIONS: usize = 3;
 
 /// Minimum interval between log lines about dropped logs.
@@ -58,7 +59,8 @@ pub(crate) struct LogQueue {
 struct LogQueueState {
     /// Total size of the queued logs in bytes, including overhead.
     bytes: AtomicUsize,
-    /// Whether a wait has timed out and the database has not responded since.
+    /// Whether an attempt's wait for its log has timed out, and the database has not responded since. While this is true, attempts do not
+    /// wait for their logs.
     is_behind: AtomicBool,
     dropped: Mutex<DroppedLogs>,
 }
@@ -71,7 +73,7 @@ struct DroppedLogs {
     last_log: Option<Instant>,
 }
 
-/// Log of one attempt. The loop drops the value once the log is written or discarded. Dropping the value closes the channel on which the
+/// Log of one attempt. The log loop drops this value once the log is written or discarded. Dropping it closes the channel on which the
 /// attempt waits.
 #[derive(Debug)]
 struct QueuedLog {

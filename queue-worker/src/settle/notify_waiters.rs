@@ -39,7 +39,7 @@ pub(crate) async fn notify_waiters(mut connection: StoreConnection, store: Store
     }
 }
 
-/// Sends one notification. Returns whether a client waits for jobs.
+/// Sends one notification if a client waits for jobs. Returns whether a client waits.
 async fn notify_once(connection: &mut StoreConnection, store: Store) -> sqlx::Result<bool> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/notify_waiters.sql")));
     let notified = bounded(statement.fetch_optional(connection.get().await?)).await;

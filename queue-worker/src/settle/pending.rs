@@ -42,7 +42,8 @@ impl PendingVerdicts {
             // Only slots and housekeeping send verdicts to this loop, and these verdicts always have a lease.
             let Some(lease) = settlement.holding.clone() else { continue };
             if settlement.is_settled {
-                // The lease no longer lists the job, so the lease's remaining jobs can be settled as a whole.
+                // The lease no longer lists the job. The job counts as sent, so that the lease's remaining jobs can be settled as a
+                // whole.
                 lease.note_sent(1);
                 continue;
             }
@@ -54,9 +55,9 @@ impl PendingVerdicts {
 
     /// Takes the verdicts to settle now.
     ///
-    /// While there are complete leases, a lease with unfinished jobs is deferred up to [`MAX_DEFERRALS`] times. If the lease completes in
-    /// the meantime, no update of its row is needed. Without complete leases, all verdicts are taken immediately. A deferral therefore
-    /// lasts only while other leases are settled.
+    /// A lease is complete if each remaining job has a verdict that only records the job's completion. While there are complete leases, a
+    /// lease with unfinished jobs is deferred up to [`MAX_DEFERRALS`] times. If the lease completes in the meantime, no update of its row
+    /// is needed. Without complete leases, all verdicts are taken immediately. So a deferral lasts only while other leases are settled.
     pub(super) fn next_batch(&mut self) -> SettleBatch {
         let mut batch = SettleBatch::default();
         let any_whole = self.leases.values().any(PendingLease::is_whole);
@@ -82,7 +83,7 @@ impl PendingVerdicts {
 
 impl PendingLease {
     /// Returns whether each remaining job of the lease has one verdict, and each verdict only records the job's completion. A second
-    /// verdict on the same job must not replace the missing verdict on a running job. The database also checks the number of jobs.
+    /// verdict on the same job must not count as the missing verdict of a running job. The database also checks the number of jobs.
     fn is_whole(&self) -> bool {
         self.lease.unsent() == self.verdicts.len() && self.is_plain() && self.has_distinct_jobs()
     }

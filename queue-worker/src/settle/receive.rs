@@ -31,8 +31,8 @@ use crate::{
 /// Maximum number of requests per statement.
 const MAX_REQUESTS: usize = 500;
 
-/// Minimum delay before the retry of a request whose lease is locked. Verdicts lock a lease only briefly. The delay grows with the
-/// request's age, up to [`MAX_RETRY_DELAY`].
+/// Minimum delay before the retry of a request whose lease is locked. This minimum is short, because verdicts lock a lease only briefly.
+/// The delay grows with the request's age, up to [`MAX_RETRY_DELAY`].
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(200);
 
@@ -103,12 +103,12 @@ struct SignalReceiver {
     connection: StoreConnection,
     store: Store,
     locked: Vec<SignalRequest>,
-    /// Time of the next retry of the locked requests.
+    /// Time at which the locked requests are retried next.
     next_retry: Instant,
 }
 
 impl SignalReceiver {
-    /// Sends requests in one statement. If a request makes the statement fail, sends further statements with fewer requests.
+    /// Sends the requests in one statement. If a request causes the statement to fail, retries them in smaller batches.
     async fn receive(&mut self, requests: Vec<SignalRequest>) {
         match self.send(&requests).await {
             Ok(answers) => self.reply(requests, answers),

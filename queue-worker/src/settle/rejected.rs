@@ -33,8 +33,8 @@ const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 /// rejections.
 const MAX_REJECTED: usize = 1000;
 
-/// SQLSTATE classes of errors whose cause is not a value, such as a missing permission, a missing table or a broken trigger. A verdict
-/// counts as the cause of such an error only if another statement succeeds afterwards.
+/// SQLSTATE classes of errors that values of a verdict do not usually cause, such as a missing permission or a broken trigger. Such an
+/// error is attributed to a verdict only if a later statement succeeds, because the database then works for other verdicts.
 const STATEMENT_ERRORS: [&str; 1] = ["42"];
 
 /// Rejected verdicts in order of rejection, with the state for their retries.
@@ -128,7 +128,8 @@ impl RejectedVerdicts {
         }
     }
 
-    /// Retries each verdict one last time. A job whose verdict is rejected again becomes a dead letter.
+    /// Retries each verdict one last time. If a verdict is rejected again and counts as the cause of the rejection, its job becomes a
+    /// dead letter. Other verdicts that cannot be written are dropped, and their jobs are recovered.
     pub(super) async fn retry_finally(&mut self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         while let Some(rejected) = self.rejected.pop_front() {
             self.retry_one(connection, store, notifier, rejected, 0).await;

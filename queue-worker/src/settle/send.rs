@@ -1,4 +1,4 @@
-//! Settle statements, their error classes, and the notifications after a settle. This module retries nothing.
+//! Settle statements, their error classes, and the notifications after a settle. This module does not retry statements.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -58,12 +58,12 @@ impl SettleNotifications {
     }
 }
 
-/// Returns whether the server cannot store a value, such as invalid JSON or an oversized text.
+/// Returns whether the error means that the server cannot store a value, such as invalid JSON or an oversized text.
 pub(super) fn is_data_error(error: &sqlx::Error) -> bool {
     has_error_class(error, &["22", "54"])
 }
 
-/// Returns whether the server is available and rejects the statement for a permanent reason.
+/// Returns whether the error means that the server is available and rejects the statement for a permanent reason.
 pub(super) fn is_rejection(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !is_transient(error)
 }
@@ -118,7 +118,8 @@ pub(super) async fn send_leases(connection: &mut StoreConnection, store: Store, 
 
 async fn write_leases(pg: &mut PgConnection, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
     let tokens: Vec<Uuid> = leases.iter().map(|(token, _)| *token).collect();
-    // A lease row names a lane only if all jobs in the lease were in that lane when claimed.
+    // A lease row names a lane only if all jobs in the lease were in that lane when claimed. For other leases, the statement needs the
+    // lane of each job.
     let may_have_many_lanes =
         |jobs: &[Settlement]| jobs.iter().any(|settlement| settlement.lane != jobs[0].lane || jobs.len() < settlement.batch);
     let of_many_lanes = leases.iter().filter(|(_, jobs)| may_have_many_lanes(jobs)).flat_map(|(_, jobs)| jobs);
@@ -182,7 +183,7 @@ pub(super) async fn send_verdicts(
     record_error(&span, connection.note(sent))
 }
 
-/// Settles children, and writes hints for their parents in the same transaction.
+/// Settles the verdicts of child jobs, and writes hints about them in the same transaction, so that their parents continue.
 async fn send_children(
     pg: &mut PgConnection,
     store: Store,
@@ -324,7 +325,8 @@ async fn restart(pg: &mut PgConnection, store: Store, restarted: &[&Settlement])
     bounded(statement.fetch_all(pg)).await
 }
 
-/// Expires jobs whose start deadline has passed according to the database clock. Releases all other jobs. Returns the refused verdicts.
+/// Cancels the jobs in `suspected` whose cancellation was requested. Expires the other jobs whose start deadline has passed according to
+/// the database clock, and releases the remaining jobs. Returns the refused verdicts.
 async fn expire(
     pg: &mut PgConnection,
     store: Store,

@@ -1,6 +1,6 @@
-//! Settle loop. Verdicts that arrive while a batch is in flight form the next batch.
+//! Settle loop, which writes the verdicts on jobs to the store. Verdicts that arrive while a batch is in flight form the next batch.
 //!
-//! A settle is retried until the database responds. A verdict is refused if its lease is lost. A lost lease is not an error of the job. A
+//! A settle is retried until the database responds. A verdict is refused if its lease is lost, which is not an error of the job. A
 //! verdict that the server rejects is moved to `RejectedVerdicts`, so that other verdicts are written. A verdict that waits for a lock is
 //! moved to `LockedVerdicts`.
 
@@ -86,7 +86,7 @@ async fn settle_until_closed(
         }
         notifier.loop_health().settling.set_first();
         metrics.record(received.iter().filter(|settlement| settlement.is_settled).filter_map(|settlement| settlement.counted(false)));
-        // Transactions of the handlers themselves may have released ordering keys or finished child jobs.
+        // The handlers' own transactions may have released ordering keys or finished child jobs.
         if received
             .iter()
             .any(|settlement| settlement.is_settled && (settlement.ending.key().is_some() || settlement.ending.has_dependents()))
@@ -177,8 +177,9 @@ async fn settle(
     }
 }
 
-/// Settles leases as a whole. Returns the verdicts that must be settled job by job. This is necessary if the statement is rejected or
-/// blocked by a lock, or if a lease lists other jobs.
+/// Settles leases as a whole. Returns the verdicts that must be settled job by job. This is necessary if the statement is rejected, or if
+/// it waits for a lock other than a lock on a lease. It is also necessary if a lease is refused, for example because it lists a job
+/// without a verdict.
 async fn settle_leases(
     connection: &mut StoreConnection,
     store: Store,
@@ -206,7 +207,7 @@ async fn settle_leases(
             }
             Err(error) if is_locked(&error) => {
                 if !locked.defer_locked_leases(connection, store, &mut leases).await {
-                    // The statement for single jobs does not necessarily write to the locked table.
+                    // The jobs are settled individually. That statement may not write to the locked table, so it may succeed.
                     return leases.into_iter().flat_map(|(_, jobs)| jobs).collect();
                 }
             }
@@ -293,7 +294,7 @@ impl SettleRetries {
     /// Returns whether the leases of the refused verdicts are lost, and logs lost leases.
     ///
     /// A commit may have succeeded although its response was an error. The database then refuses the verdicts in a retry. After retries,
-    /// refused verdicts count as lost only if the retries outlast the lease TTL, because other workers may have recovered the jobs.
+    /// refused verdicts count as lost only if the retries outlast the lease TTL. By then, other workers may have recovered the jobs.
     fn report_lost(&self, refused: usize, lease_ttl: Duration) -> bool {
         let has_outlived_lease = self.first_failure.is_some_and(|failure| failure.elapsed() >= lease_ttl);
         let is_lost = refused > 0 && (self.count == 0 || has_outlived_lease);

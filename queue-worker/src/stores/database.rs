@@ -86,7 +86,8 @@ impl StoreDatabase {
                 }));
                 listen_handle
             });
-            // The limit is three connections per store, minus three for heartbeats, notifications and pruning.
+            // There are at most three connections per store. With few stores, heartbeats, notifications and pruning use one connection
+            // each, so the limit for the loops is lower by three.
             self.loops.raise_limit((3 * stores - 3).min(LOOPS));
             self.heartbeats.raise_limit((stores / 4).clamp(1, HEARTS));
             // Pruning a long history is slow, so several stores can be pruned concurrently.

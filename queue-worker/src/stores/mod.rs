@@ -60,7 +60,7 @@ pub struct StoresWorker {
     upkeep: Duration,
 }
 
-/// Default maximum number of concurrent handlers over all stores.
+/// Default maximum number of concurrent handlers across all stores.
 const SLOTS: usize = 100;
 
 /// Maximum number of idle stores whose maintenance runs concurrently.
@@ -77,7 +77,7 @@ impl StoresWorker {
         Self { roster: roster.clone(), make: Arc::new(make), slots: SLOTS, linger, upkeep }
     }
 
-    /// Sets the maximum number of concurrent handlers over all stores. Default: 100. The limits of each store's queues also apply.
+    /// Sets the maximum number of concurrent handlers across all stores. Default: 100. The limits of each store's queues also apply.
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self

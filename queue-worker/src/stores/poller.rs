@@ -1,4 +1,5 @@
-//! Polls the stores in a database that have no worker. One statement polls many stores, several times a second.
+//! Polls the stores in a database, and requests workers for stores that have pending work but no worker. One statement polls many stores,
+//! several times a second.
 
 use std::{sync::Arc, time::Duration};
 

@@ -63,13 +63,13 @@ pub(super) struct StoreLoop {
     pub(super) removed: CancellationToken,
 }
 
-/// Interval between checks whether a worker still has pending work.
+/// Interval at which a store loop checks whether the store's worker still has pending work.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Idle time after which a worker that was started for maintenance is stopped.
 const UPKEEP_LINGER: Duration = Duration::from_millis(300);
 
-/// Time without a successful claim after which an idle worker is stopped. A new worker is started once the store works again.
+/// Time after which an idle worker whose claims keep failing is stopped. A new worker is started once the store works again.
 const MAX_FAILING: Duration = Duration::from_secs(5);
 
 /// Timeout for the checks before a worker is started. A store that exceeds the timeout counts as failed.
@@ -162,7 +162,7 @@ impl StoreLoop {
             if loop_health.pruned.age().is_some() {
                 upkeep = Instant::now() + common.upkeep.mul_f64(0.75 + 0.5 * fastrand::f64());
             } else if is_tried || reason == StartReason::Upkeep {
-                // Some maintenance tasks failed, so they are retried soon.
+                // Not all maintenance tasks have succeeded, so maintenance is retried soon.
                 upkeep = Instant::now() + PRUNE_INTERVAL;
             }
             match stopped {

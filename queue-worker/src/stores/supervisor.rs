@@ -26,7 +26,7 @@ struct ActiveStore {
 /// Delay before the retry of a store whose worker could not be created.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Interval between checks whether the tasks of all stores still run.
+/// Interval at which the supervisor checks whether the tasks of all stores still run.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// State of all stores in the process.

@@ -1,4 +1,4 @@
-//! Attempt counts of a process by queue and job type, buffered since the last flush. Does not access the database.
+//! Attempt counts of a process by queue and job type, buffered since the last flush. This module does not access the database.
 //!
 //! The settle loop records most counts, under one lock for all verdicts in a statement. Handlers never wait for this lock. Recording an
 //! attempt of a known job type costs a linear search in the queue's job types and a few additions.

@@ -1,4 +1,4 @@
-//! Counters of attempts by outcome. Performs no I/O.
+//! Counters of attempts by outcome. This module performs no I/O.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use queue_core::{options::Outcome, runner::HistoryOutcome};
 
 use crate::live::Timings;
 
-/// Queue and type name in the entry for all queues and types without a separate entry.
+/// Queue and type name of the entry that counts all queues and types without a separate entry.
 pub(super) const ALL_OTHERS: &str = "*";
 
 /// Number that identifies a queue within this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueNumber(pub(super) u32);
 
-/// Kind of an attempt's end, in addition to the verdict.
+/// Way in which an attempt ended. The metrics record it in addition to the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptEndKind {
     Normal,

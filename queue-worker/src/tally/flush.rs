@@ -1,4 +1,5 @@
-//! Writes the outcomes of this process's attempts every ten seconds. A process without attempts writes nothing.
+//! Writes the outcome counts of this process's attempts in numbered batches, one every ten seconds. A process without attempts writes
+//! nothing.
 //!
 //! A batch whose write failed is retried under the same number. The batch is therefore counted only once, even if the failed write was
 //! committed. No job waits for a flush, and a failed flush affects no job.
@@ -165,7 +166,7 @@ impl MetricsFlusher {
     }
 }
 
-/// Returns whether the server rejects the data, so that a retry would also fail.
+/// Returns whether the error means that the server rejects the data, so that a retry would also fail.
 fn is_data_error(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))

@@ -1,4 +1,4 @@
-//! Row limit per flush, independent of the number of queues. Performs no I/O.
+//! Row limit per flush, independent of the number of queues. This module performs no I/O.
 
 use std::cmp::Reverse;
 

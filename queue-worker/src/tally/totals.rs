@@ -1,5 +1,5 @@
-//! Sums since the start of a process, for monitoring systems. A limited number of queues and types have separate sums. All other queues and
-//! types share one sum. Performs no I/O.
+//! Sums since the start of a process, for monitoring systems. A limited number of queues and types have separate sums. All other queues
+//! and types share one sum. This module performs no I/O.
 
 use std::collections::BTreeMap;
 

@@ -48,7 +48,7 @@ impl Worker {
         self
     }
 
-    /// Limits the concurrency or the start rate of a queue over all workers.
+    /// Limits the concurrency or the start rate of a queue across all workers.
     ///
     /// The limit also applies to workers that do not declare the limit. If workers declare different limits, the worker that started last
     /// wins. A limit set by an operator takes precedence. A worker that names the queue ([`Worker::queue`]) without declaring a limit

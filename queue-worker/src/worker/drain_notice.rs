@@ -21,10 +21,11 @@ pub(super) struct DrainNotice {
     pauses: Pauses,
 }
 
-/// Delay before the notice, and interval between checks whether the notice can be sent. A worker that stops sooner needs no notice.
+/// Delay before the notice, and interval at which the worker checks whether the notice can be sent. A worker that stops within this delay
+/// needs no notice.
 const INITIAL_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval between repetitions of the notice. A crash of the server may have lost an earlier notice.
+/// Interval between repetitions of the notice. The notice is repeated because a crash of the server may lose an earlier notice.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Sentinel greater than every pause number.
@@ -38,7 +39,8 @@ impl DrainNotice {
     /// Sends the notice periodically, under each identity of the worker. Must be called after the last claim, when each claimed job has
     /// started or has been released.
     pub(super) async fn run(mut self) {
-        // The notice must not be sent while a task still applies a snapshot of the pauses.
+        // The notice must not be sent while a task still applies a snapshot of the pauses. `forget` turns the current snapshot into an
+        // earlier snapshot, and the loop waits until no task holds an earlier snapshot.
         self.pauses.forget();
         loop {
             sleep(INITIAL_DELAY).await;

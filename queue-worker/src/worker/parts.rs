@@ -1,4 +1,5 @@
-//! Components of a worker, in addition to its settings.
+//! Registry, hooks and other components of a worker, in addition to its settings. Also contains the resources that the workers of several
+//! stores share.
 
 use std::{sync::Arc, time::Duration};
 

@@ -7,8 +7,8 @@ use queue_core::{
 
 use crate::error::Error;
 
-/// Checks schedules and returns their declarations, sorted by name. Workers that start together therefore lock the schedules in the same
-/// order. If a name occurs several times, the last schedule wins, so that a program can replace a job type's schedule.
+/// Checks schedules and returns their declarations, sorted by name. The order prevents deadlocks between workers that start together and
+/// lock the schedules. If a name occurs several times, the last schedule wins, so that a program can replace a job type's schedule.
 pub(super) fn declarations(schedules: impl Iterator<Item = (String, Schedule)>, store: Store) -> Result<Vec<(String, Declaration)>, Error> {
     let mut declared: Vec<(String, Declaration)> = Vec::new();
     for (name, schedule) in schedules {

@@ -94,10 +94,10 @@ const CHECK: &str = "savepoint queue_check; set constraints all immediate; rollb
 /// committed.
 const ENDED_BY_HANDLER: &str = "the handler ended its transaction with a statement of its own, so its later writes may be committed";
 
-/// Timeout for acquiring the transaction while the handler is using it, and for the final checks.
+/// Timeout for acquiring the transaction while the handler is using it, and for each check of the transaction.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout for a handler to end after a stop request.
+/// Timeout for a handler to end after a stop request, and for the final rollback.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 impl Worker {
@@ -166,10 +166,12 @@ impl Worker {
             None => Err("the handler did not end in time".to_owned()),
         };
         let rollback = backend.rollback().await;
-        // If the handler still holds the transaction, the shutdown of the runtime drops the connection, and the server rolls back.
+        // If the rollback and the termination of the session both fail, the shutdown of the runtime drops the connection. The server then
+        // rolls back.
         let rolled_back = async { sqlx::raw_sql("rollback").execute(&mut **lent.lock().await).await };
         if !matches!(timeout(STOP_GRACE, rolled_back).await, Ok(Ok(_))) {
-            // A statement in the transaction is blocked. Terminating the session ends the statement.
+            // The rollback did not succeed, for example because the handler still holds the transaction or a statement in it is blocked.
+            // Terminating the session ends the transaction.
             let ended = sqlx::query("select pg_catalog.pg_terminate_backend($1)").bind(session).execute(&backend.pool);
             let _ = timeout(STOP_GRACE, ended).await;
         }
@@ -185,7 +187,7 @@ fn read_only_pool(pool: &PgPool, most: u32) -> PgPool {
     let options = (*pool.connect_options()).clone().options([("default_transaction_read_only", "on")]);
     let pool = PgPoolOptions::new().max_connections(most).after_connect(|on, _| {
         Box::pin(async move {
-            // A pooler may ignore the connection's options.
+            // A pooler may ignore the connection's options, so the setting is checked on the server.
             let only_reads = "select pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'on'";
             let only_reads: bool = sqlx::query_scalar(only_reads).fetch_one(on).await?;
             if only_reads { Ok(()) } else { Err(sqlx::Error::Configuration(NOT_READ_ONLY.into())) }
@@ -269,8 +271,8 @@ impl TrialBackend {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the ending that a worker would write, or the reason why the ending is unknown. If the handler's transaction is no longer
-    /// open, a committed ending becomes a failure.
+    /// Returns the ending that a worker would write, or the reason why the ending is unknown. If the handler has committed its ending but
+    /// the transaction is no longer open, the ending becomes a failure.
     async fn ending(&self, ended: AttemptEnd, registration: &Registration, job: &ClaimedJob, ran: Duration) -> Result<Ending, String> {
         let committed = self.record().ending.take().filter(|_| ended.is_written());
         let Some(committed) = committed else { return Ok(ended.ending(Some(registration), job, ran, 0.5)) };

@@ -1,4 +1,4 @@
-//! Warnings about queues that receive no jobs, such as misspelled queues.
+//! Warnings about served queues that receive no jobs, for example because of a misspelled name.
 
 use std::collections::BTreeSet;
 

@@ -13,8 +13,8 @@ use crate::{
     report::Record,
 };
 
-/// W5: drains 20,000 jobs alone, then with 1,000,000 additional jobs in the store. The additional jobs are ready behind the drained jobs,
-/// scheduled for later, or in the same queue but not served by this worker.
+/// W5: drains 20,000 jobs alone, then with 1,000,000 additional jobs in the store. There are three cases. The additional jobs are ready
+/// behind the drained jobs, scheduled for later, or of a type in the same queue that this worker does not serve.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (first, behind) = (plan.jobs(20_000), plan.jobs(1_000_000));
     // The baseline is measured before each case, so that a temporarily busy machine is not mistaken for a slow queue.

@@ -121,13 +121,13 @@ impl BenchDatabase {
         &self.pool
     }
 
-    /// Returns a pooled connection for many statements. Acquiring a connection costs more than a short statement.
+    /// Returns a pooled connection, which the caller uses for many statements. Acquiring a connection costs more than a short statement.
     pub(crate) async fn connection(&self) -> Result<PoolConnection<Postgres>, BenchError> {
         Ok(self.pool.acquire().await?)
     }
 
-    /// Truncates every table, then runs a checkpoint if permitted, so that no checkpoint occurs during the measurement. Returns a job id
-    /// that is lower than the ids of all jobs enqueued afterwards.
+    /// Truncates the store's tables, then runs a checkpoint if permitted, so that a checkpoint during the measurement is unlikely.
+    /// Returns a job id that is lower than the ids of all jobs enqueued afterwards.
     pub(crate) async fn reset(&self) -> Result<i64, BenchError> {
         sqlx::raw_sql(TRUNCATE).execute(&self.pool).await?;
         let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
@@ -185,12 +185,12 @@ impl BenchDatabase {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // The worker polls once more before it sleeps.
+        // After the worker has recorded that it is asleep, it polls once more. The pause covers that poll.
         tokio::time::sleep(Duration::from_millis(50)).await;
         Ok(())
     }
 
-    /// Waits until the server has closed the connections of a stopped worker, so that the statistics include their activity.
+    /// Waits up to 5 s until the server has closed the connections of a stopped worker, so that the statistics include their activity.
     pub(crate) async fn until_alone(&self) -> Result<(), BenchError> {
         const OTHERS: &str =
             "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
@@ -201,8 +201,8 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Checks all jobs with an id of at least `from`. The counts per state must equal the expected counts, and each finished job must have
-    /// run once.
+    /// Checks all jobs with an id of at least `from`. The counts per state must equal the expected counts. If `seen` is given, it must
+    /// report exactly one run of each completed job.
     pub(crate) async fn check(
         &self,
         workload: &'static str,

@@ -20,8 +20,8 @@ pub(crate) struct DrainResult {
     pub(crate) seen: RunCounts,
 }
 
-/// Starts a worker process, waits until the process has durably completed `jobs` jobs, and stops the process. `before` jobs with an id of
-/// at least `from` were already completed.
+/// Starts a worker process, waits until the process has durably completed `jobs` jobs, and stops the process. `before` is the number of
+/// jobs with an id of at least `from` that had already completed.
 pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, before: u64, jobs: u64) -> Result<DrainResult, BenchError> {
     let begin = Moment::now(database).await?;
     let mut worker = WorkerProcess::start(database, shape, jobs)?;

@@ -1,4 +1,5 @@
-//! F4 to F6 measure the cost of map parts compared with plain jobs, of counting finished parts, and of waking parked jobs.
+//! Workloads F4 to F6: the cost of map parts compared with plain jobs, the cost of counting finished parts, and the cost of waking parked
+//! jobs.
 
 use std::{
     sync::{
@@ -165,7 +166,8 @@ const COUNTED: &str = "select coalesce(sum(total_time), 0)::float8 from pg_stat_
 /// F5: drains the parts of a map while the parent's worker is running. Returns the time spent counting finished parts, and the delay from
 /// the end of the last part until the parent continues.
 async fn fan_in(database: &BenchDatabase, parts: u64) -> Result<FanInResult, BenchError> {
-    // The setting applies to new sessions. If the role lacks the privilege to change the setting, `counted_ms` is `None`.
+    // `track_functions` is enabled for new sessions of this database. If the role lacks the privilege to enable it, `counted_ms` is
+    // `None`.
     let track = "do $$ begin execute format('alter database %I set track_functions = ''pl''', current_database()); end $$";
     let tracks = sqlx::raw_sql(track).execute(database.pool()).await.is_ok();
     let counted = async || sqlx::query_scalar::<_, f64>(COUNTED).fetch_one(database.pool()).await;

@@ -1,4 +1,4 @@
-//! F1 to F3 measure the cost of a journaled step: in one job at a time, in many concurrent jobs, and in a transaction with the step's
+//! Workloads F1 to F3: the cost of a journaled step in one job at a time, in many concurrent jobs, and in a transaction with the step's
 //! writes.
 
 use std::{sync::Arc, time::Duration};
@@ -97,7 +97,7 @@ async fn cost(begin: Moment, database: &BenchDatabase) -> Result<Cost, BenchErro
     begin.cost(database).await
 }
 
-/// Runs `jobs` jobs with `steps` steps each on a worker in this process and checks the counts. Returns the cost.
+/// Runs `jobs` jobs with `steps` steps each on a worker in this process, and checks the number of journaled steps. Returns the cost.
 async fn stepped(database: &BenchDatabase, (jobs, steps): (u64, u64), within: bool) -> Result<Cost, BenchError> {
     let from = database.next_id().await?;
     let ended = Arc::new(Notify::new());

@@ -1,4 +1,5 @@
-//! Job type of the benchmark: about 100 bytes of JSON, and a handler that only counts.
+//! Job type of the benchmark, and counters of its runs. The payload is about 100 bytes of JSON, and the handler only updates the
+//! counters.
 //!
 //! The type is not in the global registry, so that ordinary workers do not serve it. The benchmark's worker process registers the type
 //! explicitly.
@@ -24,7 +25,7 @@ pub(crate) struct Noop {
     text: String,
 }
 
-/// Generates a hundred job type names, all served by the same worker.
+/// Generates 100 job type names, `bench_00` to `bench_99`. They are aliases of `Noop`, so the same worker serves all names.
 macro_rules! names {
     ($($ten:literal)*) => {
         [$(
@@ -35,7 +36,7 @@ macro_rules! names {
     };
 }
 
-/// Names under which jobs of the type may be stored.
+/// Additional names under which jobs of type [`Noop`] may be stored.
 pub(crate) const NAMES: [&str; 100] = names!("0" "1" "2" "3" "4" "5" "6" "7" "8" "9");
 
 impl JobType for Noop {

@@ -1,5 +1,5 @@
-//! W10: jobs with ordering keys. Measures many keys with equal load. Also measures a hot key with 30 % of all jobs, which run one at a
-//! time.
+//! W10: measures the drain of jobs with ordering keys. In one case, all keys have the same load. In the other case, 30 % of the jobs have
+//! the same hot key and run one at a time.
 
 use queue_core::Batch;
 
@@ -15,8 +15,8 @@ use crate::{
 /// Number of keys besides the hot key.
 const KEYS: u64 = 2000;
 
-/// W10: measures W3 with 2,000 keys of equal load. Then gives the first 30 % of the jobs a hot key and measures the drain until 70 % of
-/// all jobs have run.
+/// W10: measures W3 with 2,000 keys of equal load. Then gives the first 30 % of the jobs the same hot key, and measures the drain until
+/// 70 % of all jobs have run. That is the number of jobs with other keys.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(200_000);
     let hot = jobs * 3 / 10;

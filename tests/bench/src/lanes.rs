@@ -1,4 +1,4 @@
-//! W9: measures jobs in many queues and of many types, and the cost of polling many empty lanes.
+//! W9: measures the drain of jobs in many queues or of many types, and the cost of polling many empty lanes.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,8 @@ const SPREADS: [(&str, Spread); 4] = [
     ("100 types", Spread { queues: 1, types: 100 }),
 ];
 
-/// W9: measures W3 with 1, 100 and 10,000 queues and with 100 types. Then measures the polls of an idle worker that knows all these lanes.
+/// W9: measures W3 with 1, 100 and 10,000 queues and with 100 types. After each drain, measures the polls of an idle worker while all
+/// lanes of the drain still exist.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(50_000);
     let mut one = Vec::new();
@@ -59,7 +60,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     Ok(())
 }
 
-/// Enqueues the jobs by calling the internal SQL function that inserts a job.
+/// Enqueues `jobs` jobs, distributed among the queues and types of `spread`. Calls the internal SQL function that inserts one job.
 async fn fill(database: &BenchDatabase, jobs: u64, spread: Spread) -> Result<(), BenchError> {
     const FILL: &str = "
         select count(queue.insert_job(($2::text[])[1 + n % $3], jsonb_build_object('n', n, 'sent', 0, 'text', repeat('x', 60)), 'bench' || n % $4))
@@ -109,7 +110,7 @@ async fn idle(database: &BenchDatabase, plan: Plan) -> Result<Option<IdleCost>, 
     Ok(Some(IdleCost { poll: ms(claims) / polls, line: ms(select) / polls, second: ms(all) / passed }))
 }
 
-/// Returns the CPU time of the server processes whose connections have the application name `name`.
+/// Returns the CPU time of the server processes whose connections have an application name that matches the LIKE pattern `name`.
 async fn cpu(database: &BenchDatabase, name: &str) -> Result<Duration, BenchError> {
     const BACKENDS: &str = "select pid from pg_stat_activity where datname = current_database() and application_name like $1";
     let pids: Vec<i32> = sqlx::query_scalar(BACKENDS).bind(name).fetch_all(database.pool()).await?;

@@ -1,5 +1,5 @@
-//! L1 to L4: drains jobs under limits that are never reached, and jobs in fair queues. Each case is compared with an unlimited queue in the
-//! same run, at several batch sizes.
+//! Workloads L1 to L4, which drain jobs under limits that are never reached, or jobs in fair queues. Each case is compared with an
+//! unlimited queue in the same run, at several batch sizes.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     against_free(database, plan, sink, "L1", &[LimitedQueue { name: "limited", keyed: false, limit: Some(limit) }]).await
 }
 
-/// L2: drains jobs under limits by key, with concurrency 1 and 5 for each of 10,000 keys.
+/// L2: drains jobs under per-key limits, with concurrency 1 and 5 for each of 10,000 keys.
 pub(crate) async fn run_by_key(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let each = |name, most| LimitedQueue { name, keyed: true, limit: Some(Limit::new().concurrency(most).keyed()) };
     against_free(database, plan, sink, "L2", &[each("1 of each key", 1), each("5 of each key", 5)]).await
@@ -63,7 +63,7 @@ pub(crate) async fn run_fair(database: &BenchDatabase, plan: Plan, sink: &mut Fi
     against_free(database, plan, sink, "L3", &[LimitedQueue { name: "fair", keyed: true, limit: None }]).await
 }
 
-/// L4: drains jobs under a rate limit by key. The limit allows more starts than there are jobs.
+/// L4: drains jobs under a per-key rate limit. The limit allows each key more starts than the key has jobs.
 pub(crate) async fn run_rated(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let rate = Limit::new().rate(1000, Duration::from_mins(1)).keyed();
     against_free(database, plan, sink, "L4", &[LimitedQueue { name: "1000/1m of each key", keyed: true, limit: Some(rate) }]).await

@@ -1,4 +1,4 @@
-//! W1, W2 and W11: enqueues one job per transaction, many jobs per call, and jobs in transactions that stay open.
+//! Workloads that enqueue jobs: one job per transaction in W1, many jobs per call in W2, and transactions that stay open in W11.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use crate::{
 
 const PRODUCERS: u64 = 8;
 
-/// W1: 8 producers enqueue one job per transaction. Measured without a worker, with relaxed durability, and while a worker drains.
+/// W1: 8 producers enqueue one job per transaction. Measured without a worker at full durability, without a worker at relaxed durability,
+/// and while a worker drains the jobs.
 pub(crate) async fn one(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(20_000) / PRODUCERS * PRODUCERS;
     let (mut plain, mut alone, mut costs) = (Vec::new(), Vec::new(), Vec::new());

@@ -37,7 +37,7 @@ fn jobs(plan: Plan) -> u64 {
     (plan.seconds(20.0).as_secs_f64() / EVERY.as_secs_f64()) as u64
 }
 
-/// Returns the sorted latencies of the jobs in nanoseconds.
+/// Runs W4 once. Returns the sorted latencies of the jobs in nanoseconds.
 pub(crate) async fn waits(database: &BenchDatabase, workload: &'static str, plan: Plan) -> Result<Vec<u64>, BenchError> {
     let jobs = jobs(plan);
     let from = database.next_id().await?;

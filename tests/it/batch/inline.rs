@@ -90,7 +90,7 @@ async fn a_drain_runs_each_job_in_a_batch_of_one() {
     db.finish().await;
 }
 
-/// Implements a job type by hand, with options that the macro would reject.
+/// Implements job types by hand. The macro would reject most of their options.
 macro_rules! by_hand {
     ($($name:ident: $options:expr;)*) => {
         $(

@@ -25,7 +25,7 @@ type Sizes = Arc<Mutex<Vec<usize>>>;
 #[derive(Serialize, Deserialize)]
 struct Three;
 
-/// Batch job that waits 300 ms for a fuller batch.
+/// Batch job that waits up to 300 ms for a fuller batch.
 #[job(name = "batch_moment", batch = 100, batch_wait = "300ms", max_attempts = 2, backoff = fixed("30ms"))]
 #[derive(Serialize, Deserialize)]
 struct Moment {
@@ -219,7 +219,7 @@ async fn single_jobs_and_batches_of_one_slot_take_turns() {
         Single::enqueue_all((0..count).map(|_| Single), &mut *tx).await.unwrap();
         tx.commit().await.unwrap();
     };
-    // Warm-up of both job types: the first claim of each type is slow and must not distort the turns.
+    // Warm-up of both job types: the first claim of each type is slow and must not distort the measured order of the jobs.
     both(50).await;
     db.run_while(worker(&db, &sizes).concurrency(1), async {
         eventually("the first have finished", async || completed(&db).await == 100).await;

@@ -1,4 +1,4 @@
-//! Tests bulk enqueues on connections in every state, and bulk enqueues whose future is dropped.
+//! Tests bulk enqueues with a hostile search path, in a transaction begun in SQL, and on connections whose enqueue was dropped.
 
 use std::{
     future::{Future, poll_fn},

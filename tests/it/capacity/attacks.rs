@@ -1,4 +1,4 @@
-//! Tests difficult cases of capacities: two queues at a time, capacities that change during a wait, old snapshots, and outdated tickets. A
+//! Tests edge cases of queue capacities: queues with different capacities, changes of a capacity, old snapshots, and void tickets. A
 //! ticket permits one enqueue without a count of the waiting jobs.
 
 use std::future::IntoFuture as _;
@@ -29,7 +29,7 @@ async fn count_accepted(db: &TestDb, queue: &str) -> usize {
     taken
 }
 
-/// Begins a transaction whose snapshot is older than all later commits.
+/// Begins a repeatable read transaction and takes its snapshot, so that the transaction does not see later commits.
 async fn old_snapshot(db: &TestDb) -> Transaction<'static, Postgres> {
     let mut old = db.pool.begin().await.unwrap();
     old.run("set transaction isolation level repeatable read").await;
@@ -46,7 +46,7 @@ async fn wait_until_retrying(db: &TestDb) {
 async fn the_capacity_of_one_queue_is_not_that_of_another() {
     let db = with_capacity(100).await;
     set_other(&db, Some(3)).await;
-    // A ticket is valid only for the queue that issued it.
+    // The tickets of the queue `default` do not permit enqueues into the queue `other`.
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 3));
     set(&db, None).await;
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 0));
@@ -54,7 +54,7 @@ async fn the_capacity_of_one_queue_is_not_that_of_another() {
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await, count_accepted(&db, "third").await), (1, 0, 10));
     set(&db, Some(22)).await;
     set_other(&db, Some(4)).await;
-    // An open transaction with jobs in one queue does not count in the other queue.
+    // Uncommitted jobs in one queue do not use up the capacity of the other queue.
     let mut near = db.pool.begin().await.unwrap();
     quick().enqueue(&mut near).await.unwrap();
     let mut beside = db.pool.begin().await.unwrap();
@@ -93,7 +93,8 @@ async fn ready_scheduled_and_blocked_jobs_count_once_each() {
         let shown = format!("select count(*) from queue.capacities({most}) c where format('%s %s', c.waiting, c.partial) = '{seen}'");
         assert_eq!(db.count(&shown).await, 1, "capacities({most}) shows {seen}");
     }
-    // `depths` counts at most ten times the bound in total, regardless of the number of queues.
+    // `depths` counts at most ten times its second argument in total. With the argument 4, the count of twenty queues therefore stops at
+    // two jobs per queue.
     let many = "select count(*) from queue.depths(array_append(array_fill('other'::text, array[19]), 'default'), 4) d
       where d.queue = 'default' and d.waiting = 2 and d.partial or d.queue = 'other' and d.waiting = 0 and not d.partial";
     assert_eq!(db.count(many).await, 2);
@@ -159,8 +160,8 @@ async fn uncommitted_jobs_count_while_their_transaction_waits_for_another() {
     db.finish().await;
 }
 
-/// A producer waits for an uncommitted transaction that may free capacity. When that transaction ends, the producer checks the free
-/// capacity again. The producer also checks whether the configured capacity has changed.
+/// While uncommitted jobs use up the capacity, an enqueue is rejected unless it waits for capacity. The waiting enqueue succeeds after
+/// the transaction is rolled back. An enqueue after a change of the capacity uses the new capacity.
 #[tokio::test]
 async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
     let db = with_capacity(100).await;
@@ -191,8 +192,8 @@ async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
     db.finish().await;
 }
 
-/// While the row with the queue's counter is locked, a count draws numbers of `beside_seq` instead. A transaction with an older snapshot
-/// must count these numbers.
+/// While another session has locked the queue's counter row, a producer cannot store its count and draws numbers of `beside_seq` instead.
+/// A transaction with an older snapshot must count the drawn numbers as jobs.
 #[tokio::test]
 async fn jobs_counted_beside_a_locked_row_count_under_an_old_snapshot() {
     let db = with_capacity(100).await;

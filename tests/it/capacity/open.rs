@@ -1,5 +1,5 @@
-//! Tests producers with open transactions. Their jobs count, other producers do not wait for the transactions, and a full queue rejects
-//! immediately.
+//! Tests producers with open transactions. Uncommitted jobs use up capacity, but other producers do not wait for the transactions to end.
+//! A full queue rejects jobs immediately.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use super::{is_full, quick, waiting, with_capacity};
 
-/// Uncommitted jobs count. A producer does not wait if its jobs fit beside the uncommitted jobs, even near the capacity.
+/// Uncommitted jobs use up capacity. A producer does not wait if its jobs fit beside the uncommitted jobs, even near the capacity.
 #[tokio::test]
 async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count() {
     let db = with_capacity(100).await;
@@ -50,7 +50,7 @@ async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count()
 }
 
 /// Producers do not wait for each other, so there are no deadlocks. The transactions use two queues in either order, jobs with keys, bulk
-/// enqueues, or savepoints.
+/// enqueues, or enqueues that skip a full queue.
 #[tokio::test]
 #[ignore = "deep"]
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
@@ -96,7 +96,8 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
         assert!(waiting <= 100, "{waiting} waited at the same time");
         on.run("select queue.unblock(0, 1000)").await;
         if waiting < 90 {
-            // Claims nothing until a queue is nearly full. Otherwise the claims could outpace the enqueues.
+            // Claims nothing until a queue is nearly full. Otherwise the claims could outpace the enqueues, and no enqueue would be
+            // rejected.
             continue;
         }
         let lease = claim(&mut on, worker, 10).await.unwrap();
@@ -108,7 +109,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     assert!(committed >= taken, "{committed} entered and {taken} were taken");
     on.run("select pg_stat_force_next_flush()").await;
     assert_eq!(db.count("select deadlocks from pg_stat_database where datname = current_database()").await, 0);
-    // Finished and rolled back jobs do not count. Each queue therefore accepts jobs until 100 jobs are waiting.
+    // Finished and rolled back jobs do not use up capacity. Each queue therefore accepts jobs until 100 jobs are waiting.
     for queue in ["default", "other"] {
         let mut more = 0;
         while quick().enqueue(&mut on).queue(queue).unless_at_capacity().await.unwrap().is_some() {
@@ -160,7 +161,8 @@ async fn writes(db: &TestDb) -> bool {
     wrote
 }
 
-/// A full queue rejects immediately and without writes, whether its jobs are committed or belong to an idle transaction.
+/// An enqueue into a full queue is rejected immediately and writes nothing. This applies whether all jobs of the queue are committed or
+/// some belong to an idle transaction.
 #[tokio::test]
 async fn a_full_queue_refuses_immediately_and_writes_nothing_beside_an_idle_transaction() {
     let db = with_capacity(100).await;
@@ -179,8 +181,8 @@ async fn a_full_queue_refuses_immediately_and_writes_nothing_beside_an_idle_tran
     let mut idle = db.pool.begin().await.unwrap();
     assert!(quick().enqueue(&mut idle).unless_at_capacity().await.unwrap().is_none());
     refuse().await;
-    // A transaction without writes has no id. However, a sequence writes once after each checkpoint, and every finished test on this server
-    // triggers a checkpoint.
+    // A transaction without writes has no id. However, the first use of a sequence after a checkpoint is a write, and every finished test
+    // on this server triggers a checkpoint. The check is therefore repeated until a transaction has no id.
     let mut tries = 0;
     while writes(&db).await {
         tries += 1;
@@ -190,7 +192,7 @@ async fn a_full_queue_refuses_immediately_and_writes_nothing_beside_an_idle_tran
     db.finish().await;
 }
 
-/// Uncommitted jobs in one store do not count in another store with a queue of the same name.
+/// Uncommitted jobs in one store do not use up the capacity of a queue with the same name in another store.
 #[tokio::test]
 async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself() {
     let db = with_capacity(10).await;
@@ -217,7 +219,8 @@ async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself(
     db.finish().await;
 }
 
-/// All uncommitted jobs of a transaction count, regardless of their number. A rollback to a savepoint also restores the count.
+/// All uncommitted jobs of a transaction use up capacity, regardless of their number. A rollback to a savepoint frees the capacity that
+/// the transaction has used since the savepoint.
 #[tokio::test]
 async fn a_transaction_that_enqueues_many_jobs_one_by_one_holds_few_locks_and_is_counted() {
     let db = with_capacity(2000).await;

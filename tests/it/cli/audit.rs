@@ -1,11 +1,12 @@
-//! Tests the audit log of the command line. Each change is recorded with its actor and target. Rejected operations and reads are not.
+//! Tests the audit entries of operations on the command line. Each change is recorded with its actor and target. Rejected operations and
+//! reads are not recorded.
 
 use queue_core::{JobId, Queue, operate};
 use tests::{Act, TestDb};
 
 use super::{CLI, command, enqueue, text};
 
-/// Runs a command as the user `ada`. Returns the exit code.
+/// Runs a command as a user whose name is `ada` with a terminal escape sequence. Returns the exit code.
 fn by_ada(db: &TestDb, arguments: &[&str]) -> Option<i32> {
     let output = command(CLI, arguments).env("DATABASE_URL", &db.url).env("USER", "ada\u{1b}[31m").output().unwrap();
     assert!(!text(&output.stdout).contains('\u{1b}'));

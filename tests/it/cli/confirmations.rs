@@ -37,7 +37,7 @@ async fn f83_a_settings_file_that_others_may_write_is_ignored_with_a_warning() {
     assert!(code == Some(1) && message.contains("elsewhere"), "a file named explicitly is read: {message}");
 
     let theirs = folder_with_settings("theirs", 0o644);
-    // Only root can change a file's owner.
+    // Only root can change the owner of a file, so this case is skipped if the test does not run as root.
     if std::os::unix::fs::chown(theirs.join("queue.toml"), Some(4321), Some(4321)).is_ok() {
         let passed_over = stats(&theirs, &[]);
         let message = text(&passed_over.stderr);

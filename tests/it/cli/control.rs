@@ -178,13 +178,13 @@ async fn a_wait_names_the_awaited_workers_and_a_signal_ends_the_wait_but_not_the
     let why = text(&ended.stderr);
     assert!(ended.status.code() == Some(1) && why.matches("deaf (far:7)").count() >= 2 && why.contains("it stays paused"), "{why}");
     assert_eq!(db.count("select count(*) from queue.paused").await, 1);
-    // `pause --wait` must end when another operator resumes. Otherwise the command would wait forever.
+    // `pause --wait` must end when another operator ends the pause. Otherwise the command would wait forever.
     let child = waits(&["pause", "--all", "--wait"]);
     eventually("it is paused again", async || db.count("select max(id) from queue.paused").await == 2).await;
     sqlx::query("select queue.resume('*')").execute(&db.pool).await.unwrap();
     let ended = child.wait_with_output().unwrap();
     assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("resumed by another operator"));
-    // `pause --wait` ends when the last worker acknowledges.
+    // `pause --wait` ends when the last worker acknowledges the pause.
     let child = waits(&["pause", "--all", "--wait"]);
     eventually("it is paused again", async || db.count("select coalesce(max(id), 0) from queue.paused").await == 3).await;
     sqlx::query("update queue.worker set paused_seen = 3").execute(&db.pool).await.unwrap();

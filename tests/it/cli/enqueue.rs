@@ -19,7 +19,7 @@ async fn a_job_is_enqueued_by_its_name_and_runs() {
     let first = json(&db, &["enqueue", "do", &payload, "--options", "{\"unique_key\": \"u\", \"priority\": 7, \"queue\": null}"]);
     assert_eq!(first["outcome"], "enqueued");
     let id = first["id"].as_str().unwrap();
-    // No worker has published the options of the type yet, so the remaining options come from the binary itself.
+    // No worker has published the options of the job type yet, so the options that `--options` does not set come from the binary itself.
     let written = format!("select count(*) from queue.jobs where id = {id} and priority = 7 and queue = 'default' and max_attempts = 3");
     assert_eq!(db.count(&written).await, 1);
     let again = json(&db, &["enqueue", "do", &payload, "--options", "{\"unique_key\": \"u\"}"]);
@@ -50,7 +50,7 @@ async fn a_payload_that_is_too_large_or_would_be_stored_as_clear_text_is_refused
     std::fs::write(&file, format!("\"{}\"", "x".repeat(300_000))).unwrap();
     let output = on(&db, &["enqueue", "do", &format!("@{}", file.display())]);
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("the limit is 262144"), "{:?}", output.status);
-    // The limit of the file ends within a character.
+    // The command reads at most one byte more than 4 MiB. In this file, the last byte that it reads is the first half of a character.
     std::fs::write(&file, format!("\"x{}\"", "é".repeat(4 * 1024 * 1024))).unwrap();
     let output = on(&db, &["enqueue", "do", &format!("@{}", file.display())]);
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("more than 4194304 bytes"), "{output:?}");

@@ -1,4 +1,4 @@
-//! Tests `history`, which prints the outcomes of attempts as text and as JSON.
+//! Tests `history`, which prints counts of attempt outcomes by job type or by time, as text and as JSON.
 
 use queue_core::Job as _;
 use tests::{Act, Do, TestDb};

@@ -1,5 +1,5 @@
-//! Tests `list` with a rare match. On a terminal, the command shows the progress of the search and continues until a match or Ctrl-C.
-//! Otherwise the search is bounded.
+//! Tests `list` with a filter that few jobs or none match. On a terminal, the command shows the progress of the search, which continues
+//! until a match, the oldest job or Ctrl-C. Without a terminal, the search is bounded.
 
 use std::process::Command;
 
@@ -37,7 +37,7 @@ async fn a_search_for_a_rare_job_shows_progress_at_a_terminal_and_is_bounded_els
     let (notes, in_place) = (shown.matches("searching further back").count(), shown.matches("\u{1b}[2A").count());
     assert_eq!(in_place, notes - 1, "each but the first replaces the one before it: {shown:?}");
 
-    // From now on each scan is slow, so that the search can be interrupted.
+    // Each call of `type_of` is slow from here on, so that Ctrl-C arrives during the search.
     sqlx::raw_sql(
         "create or replace function queue.type_of(stored text) returns text language plpgsql immutable strict parallel safe as
          $$begin perform pg_catalog.pg_sleep(0.3); return stored; end$$",

@@ -1,4 +1,4 @@
-//! Tests settings from every source (file, environment, arguments), and handler state that is built from the pool.
+//! Tests settings from the settings file, the environment and the arguments. Also tests handler state that is built from the pool.
 
 use std::process::Stdio;
 

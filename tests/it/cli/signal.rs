@@ -9,7 +9,7 @@ use tests::TestDb;
 use super::{CLI, command, text};
 use crate::durable::{Part, Plan, plan};
 
-/// Runs the command. Returns the exit code, stdout and stderr.
+/// Runs the CLI with these arguments. Returns the exit code, stdout and stderr.
 fn run(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = command(CLI, arguments).env("DATABASE_URL", &db.url).output().unwrap();
     (output.status.code(), text(&output.stdout).to_owned(), text(&output.stderr).to_owned())
@@ -29,7 +29,7 @@ async fn a_signal_is_sent_by_the_command_line_and_seen_until_it_is_received() {
     assert!(why.contains(&format!("`test-cli signal {id} paid`")) && why.contains("it waits for the signal `paid` since"), "{why}");
     let (_, shown, _) = run(&db, &["show", &id]);
     assert!(shown.contains(", paid: attempt 1, waits for a signal until") && !shown.contains("sleeps"), "{shown}");
-    // The payload comes from an argument, a file or stdin. No job is waiting for the last signal.
+    // The payloads come from an argument, a file and stdin. The signal `unasked` has no payload, and the job does not wait for it.
     let file = std::env::temp_dir().join(format!("payload-{id}.json"));
     std::fs::write(&file, "\n\"by file\"\n").unwrap();
     let of_file = format!("@{}", file.display());

@@ -1,4 +1,5 @@
-//! Tests the commands for many stores. Two stores are healthy, and the others are faulty.
+//! Tests the `stores` commands. Several tests add faulty stores to two healthy ones. The results of the healthy stores must still be
+//! printed.
 
 use std::process::{Command, Output, Stdio};
 
@@ -25,7 +26,7 @@ fn on(db: &TestDb, arguments: &[&str]) -> Output {
     stores(db, arguments).output().unwrap()
 }
 
-/// Runs the command. Returns the exit code, stdout and stderr.
+/// Runs a `stores` command and checks that it does not print the password of [`AWAY`]. Returns the exit code, stdout and stderr.
 fn run_command(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = on(db, arguments);
     let (out, err) = (text(&output.stdout).to_owned(), text(&output.stderr).to_owned());
@@ -33,13 +34,13 @@ fn run_command(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String)
     (output.status.code(), out, err)
 }
 
-/// Runs the command. Returns the JSON document and the exit code.
+/// Runs a `stores` command with `--json`. Returns the printed document and the exit code.
 fn answer(db: &TestDb, arguments: &[&str]) -> (Value, Option<i32>) {
     let (code, out, err) = run_command(db, &[arguments, &["--json"]].concat());
     (serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}{err}")), code)
 }
 
-/// Runs the command, which must succeed. Returns the JSON document.
+/// Runs a `stores` command with `--json`, which must succeed. Returns the printed document.
 fn json_of(db: &TestDb, arguments: &[&str]) -> Value {
     let (document, code) = answer(db, arguments);
     assert_eq!(code, Some(0), "{arguments:?}: {document}");
@@ -67,7 +68,8 @@ async fn create_two(db: &TestDb) -> [Member; 2] {
     ["one", "two"].map(|name| stores.roster().get(name).unwrap())
 }
 
-/// Creates two healthy stores and three faulty ones: dropped, in an unreachable database, and in a database that is not configured.
+/// Creates two healthy stores and three faulty ones. The schema of `gone` is dropped, the database of `far` is unreachable, and the
+/// database of `lost` is not configured.
 async fn with_others(db: &TestDb) -> [Member; 2] {
     let members = create_two(db).await;
     json_of(db, &["add", "gone", "main", "gone", "--migrate"]);
@@ -119,7 +121,7 @@ async fn stores_that_do_not_answer_are_reported_beside_the_answers_of_the_others
     let (code, out, _) = run_command(&db, &["jobs"]);
     assert!(code == Some(1) && jobs.iter().all(|job| out.contains(job)), "{out}");
 
-    // Only the store named in the id is queried.
+    // Only the store named in the id is queried, so the faulty stores cause no error.
     let shown = json_of(&db, &["show", &jobs[0]]);
     assert_eq!((&shown["store_job"], &shown["store"], &shown["payload"]), (&jobs[0].as_str().into(), &"one".into(), &Value::Null));
     assert_eq!(json_of(&db, &["show", &jobs[0], "--payload"])["payload"]["act"], "Hang");
@@ -153,7 +155,7 @@ async fn a_list_of_all_stores_has_no_gaps_and_no_doubles_from_page_to_page() {
         // One of the two stores gets four fifths of the jobs.
         all.push(enqueue(&members[usize::from(nth % 5 == 0)], Act::Hang).await);
     }
-    // Ids are built from the clock and a sequence, so two stores may have equal ids.
+    // Jobs of two stores may have the same id, because ids are built from the clock and a sequence. A copied job simulates this case.
     let id = all[10].split_once('/').unwrap().1.to_owned();
     let (from, to) = if all[10].starts_with("one") { ("one", "two") } else { ("two", "one") };
     run_sql(&db, &format!("insert into {to}.job select * from {from}.job where id = {id}")).await;
@@ -325,7 +327,7 @@ async fn one_process_runs_jobs_of_all_stores_and_completes_a_move() {
     let job = enqueue(&two, Act::Ok("y".into())).await;
     eventually("and that in the other", async || state(&two, &job).await == Some(JobState::Completed)).await;
     eventually("the move has finished", async || stores.go_on("acme").await.unwrap() == MoveState::Over).await;
-    // A store is added while the program is running.
+    // The running worker also serves a store that is added later.
     json_of(&db, &["add", "three", "main", "three", "--migrate"]);
     stores.refresh().await.unwrap();
     let three = stores.roster().get("three").unwrap();

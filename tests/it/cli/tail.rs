@@ -1,4 +1,4 @@
-//! Tests the output of `tail` for new and changed jobs, and its exit.
+//! Tests what `tail` prints for new and changed jobs, and when it exits.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -27,7 +27,7 @@ impl RunningTail {
         Self { process, lines_read: read }
     }
 
-    /// Returns whether one line contains all of the words.
+    /// Returns whether any line of the output contains all of the words.
     fn has(&self, words: &[&str]) -> bool {
         self.lines_read.lock().unwrap().iter().any(|line| words.iter().all(|word| line.contains(word)))
     }

@@ -1,5 +1,5 @@
-//! Tests operations on rows that another transaction has locked: the operation reports or skips the rows and does not wait for the open
-//! transaction.
+//! Tests operations on rows that an open transaction has locked. An operation on one job reports the lock, and a bulk operation skips the
+//! job. Neither waits until the transaction ends.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests killed and stopped workers with wrong clocks, and a killed server. Each tick fires exactly once.
+//! Tests that each tick fires exactly once, although workers with wrong clocks are killed and stopped, or the server is killed.
 
 use std::time::{Duration, Instant};
 

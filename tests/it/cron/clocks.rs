@@ -1,5 +1,5 @@
-//! Tests clocks that are wrong by 90 seconds. Workers' clocks are never read. While the server's clock steps in both directions, each tick
-//! has exactly one job.
+//! Tests schedules under clocks that are wrong by 90 seconds. A worker's clock has no effect, because it is never read. Each tick has
+//! exactly one job, even if the server's clock steps forward and back.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ async fn worker(url: &str, clock: &Clock, wrong: i64) -> WorkerProcess {
     worker
 }
 
-/// Returns the offset of the server's clock in seconds, rounded to tens.
+/// Returns the offset of the server's clock from the test's clock in seconds, rounded to tens.
 async fn server_is_off(database: &Database) -> i64 {
     let now: DateTime<Utc> = sqlx::query_scalar("select clock_timestamp()").fetch_one(&database.pool).await.unwrap();
     ((now - Utc::now()).as_seconds_f64() / 10.0).round() as i64 * 10
@@ -92,8 +92,8 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     for name in &resumed {
         Queue::new(&database.pool).store(STORE()).schedule(name).pause().await.unwrap();
     }
-    // A worker may be about to fire a tick when the clock steps back. If the schedule was resumed, the worker finds that the schedule has
-    // changed and does not fire the tick. Other schedules may fire that tick once.
+    // A worker may be about to fire a tick when the clock steps back. It does not fire the tick if the schedule was resumed in the
+    // meantime, because it finds that the schedule has changed. Schedules that were not resumed may fire that tick once.
     let of_resumed = format!("select count(*) from queue.fire where name in ('{}')", resumed.join("','"));
     let fired = count(&database, &of_resumed).await;
     for name in &resumed {

@@ -1,4 +1,4 @@
-//! Measures the lateness of ticks of one-second schedules, with one otherwise idle worker.
+//! Measures how late one-second schedules fire, with one otherwise idle worker.
 
 use std::time::Duration;
 

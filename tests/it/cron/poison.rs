@@ -55,8 +55,8 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     db.finish().await;
 }
 
-/// The statement of one tick is cancelled, as if another session had cancelled it. The statement of a second tick never ends by itself. The
-/// writes of both ticks are rolled back.
+/// The statement of one tick fails as if another session had cancelled it. The statement of a second tick does not end until it is
+/// cancelled. The writes of both ticks are rolled back.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
@@ -90,7 +90,8 @@ async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
     db.finish().await;
 }
 
-/// The worker logs each failed attempt to fire the tick. In the first attempt, other ticks precede this tick in the same statement.
+/// Checks that a late tick is retried while its ordering key is locked, and fires when the lock is gone. The worker logs each failed
+/// attempt. In the first attempt, other ticks precede the late tick in the same statement.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_late_tick_behind_a_lock_fires_once_the_lock_is_gone() {
@@ -135,7 +136,7 @@ async fn hundreds_of_locked_schedules_delay_no_other() {
     let mut open = other.begin().await.unwrap();
     sqlx::query("select from queue.schedule where name like 'stuck%' for update").execute(&mut *open).await.unwrap();
     db.run_while(sleeper(&db), async {
-        // This schedule was planned after the existing schedules, so it comes last.
+        // Workers read due schedules in the order of their next ticks, so `good` comes after the 1,100 overdue schedules.
         eventually("it fires", async || fires(&db, "good").await.len() >= 4).await;
         assert_eq!(db.count("select count(*) from queue.fire where name <> 'good'").await, 0);
         open.rollback().await.unwrap();
@@ -147,7 +148,7 @@ async fn hundreds_of_locked_schedules_delay_no_other() {
     db.finish().await;
 }
 
-/// Row of a fired tick: index of the schedule, tick, outcome, job, and reason.
+/// Row of a fired tick. The columns are the index of the schedule, the tick, the outcome, the job and the reason.
 type FireRow = (i64, Option<chrono::DateTime<chrono::Utc>>, String, Option<i64>, Option<String>);
 
 /// One statement fires all schedules. The writes for a failing schedule are rolled back, and its failure is reported.

@@ -140,7 +140,8 @@ async fn a_schedule_that_no_living_worker_declares_is_withdrawn_and_returns_unch
     db.finish().await;
 }
 
-/// Two elections run concurrently, and only one of the two sees the declaration of the newest release.
+/// Two elections run concurrently, and only one of the two sees the declaration of the newest release. The other election must not undo
+/// its result.
 #[tokio::test]
 async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     let db = TestDb::new().await;
@@ -198,7 +199,8 @@ async fn a_schedule_that_one_release_could_not_read_is_restored_by_one_that_can(
     db.finish().await;
 }
 
-/// Workers of a newer release declare schedules that this release cannot read.
+/// Simulates a newer release that declares a schedule in an unknown syntax. This release must neither withdraw the schedule nor record an
+/// error for it.
 #[tokio::test]
 async fn a_schedule_of_a_newer_release_that_this_one_cannot_read_is_left_to_it() {
     let db = TestDb::new().await;

@@ -6,7 +6,7 @@ use tests::TestDb;
 
 use super::{STORE, each_second, fires};
 
-/// Creates a schedule whose tick was due a second ago.
+/// Creates a schedule whose tick was due a second ago. Returns the hash of its definition.
 async fn due(db: &TestDb, name: &str) -> i64 {
     Queue::new(&db.pool).store(STORE()).schedule(name).create(&each_second()).await.unwrap();
     let made = "update queue.schedule set next_at = now() - interval '1 s' where name = $1 returning definition";
@@ -55,7 +55,8 @@ async fn a_tick_fires_once_and_only_if_its_schedule_is_unchanged() {
     db.finish().await;
 }
 
-/// A definition is identified by a hash, and two schedules may have the same definition.
+/// Fires three schedules with the same tick and the same definition hash, because two schedules may have the same definition. Each
+/// schedule must create its own job.
 #[tokio::test]
 async fn of_schedules_with_one_definition_and_one_tick_each_fires_its_own() {
     let db = TestDb::new().await;
@@ -119,7 +120,7 @@ async fn a_tick_is_skipped_or_missed_without_a_job() {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for (name, verb, outcome) in [("a", "enqueue", "skipped"), ("b", "miss", "missed")] {
         due(&db, name).await;
-        // A worker may have read the schedule before an operator skips the tick.
+        // A worker that has read the schedule before an operator skips the tick still tries to fire the tick.
         sqlx::query("update queue.schedule set skip_at = next_at where name = 'a'").execute(&mut on).await.unwrap();
         assert_eq!(fire(&mut on, name, verb).await, [outcome]);
         assert_eq!(fires(&db, name).await[0].job, None);
@@ -221,7 +222,7 @@ async fn each_of_several_ticks_has_its_own_job_and_reason() {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let due = "update queue.schedule set next_at = date_trunc('second', now()), skip_at = date_trunc('second', now()) + interval '1 s'";
     sqlx::query(due).execute(&mut on).await.unwrap();
-    // The tick in the year 9999 fails, because with the jitter its job would be due after the supported range of times.
+    // The tick in the year 9999 fails, because the jitter moves the start of its job beyond the supported range of times.
     let fire = "select f.outcome, f.job is not null, f.why is not null
       from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at, s.skip_at, '9999-12-31 23:59:59+00', s.skip_at + interval '1 s'],
         'enqueue', null, null) f";

@@ -1,5 +1,5 @@
-//! Tests retries of a tick whose job cannot be enqueued now. The retries end one grace period after the first attempt, even if the first
-//! attempt was late.
+//! Tests retries of a tick whose job cannot be enqueued at the first attempt. The retries end one grace period after the first attempt,
+//! even if the first attempt was late.
 
 use queue_core::Queue;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -67,8 +67,8 @@ async fn a_late_tick_is_tried_until_a_grace_after_its_first_try_and_then_it_has_
     db.finish().await;
 }
 
-/// Time without attempts counts only in part, so a tick still gets its grace period after an outage of the server or of all workers. A tick
-/// that is tried only once an hour fails eventually as well.
+/// A long time without attempts uses up at most a tenth of the grace period, so a tick still gets most of its grace period after an
+/// outage of all workers or of the server. A tick that is tried only once an hour nevertheless fails eventually.
 #[tokio::test]
 async fn of_time_without_tries_a_tenth_of_the_grace_counts_and_a_rest_counts_whole() {
     let db = TestDb::new().await;
@@ -97,7 +97,7 @@ async fn of_time_without_tries_a_tenth_of_the_grace_counts_and_a_rest_counts_who
     db.finish().await;
 }
 
-/// The cancelled statement leaves no writes, so its caller records the failure.
+/// Simulates a cancelled statement, which leaves no writes. Its caller records the failure with another call of `queue.fire_ticks`.
 #[tokio::test]
 async fn a_cancelled_try_is_recorded_and_retried_until_a_grace_after_the_first_try() {
     let db = TestDb::new().await;
@@ -125,7 +125,7 @@ async fn a_cancelled_try_is_recorded_and_retried_until_a_grace_after_the_first_t
     db.finish().await;
 }
 
-/// All ticks together wait for the lock once.
+/// Checks that only the first tick of a statement waits for the full lock timeout. If each tick did, the statement would time out.
 #[tokio::test]
 async fn hundreds_of_ticks_at_their_last_try_wait_for_a_lock_once() {
     let db = TestDb::new().await;
@@ -161,7 +161,8 @@ async fn a_resumed_or_recreated_schedule_starts_with_a_first_try() {
     db.finish().await;
 }
 
-/// The other schedule in the same statement fires, even if the failure cannot be recorded.
+/// Rejects updates of schedule `a`, so the failure of its tick cannot be recorded. Schedule `b` in the same statement must fire
+/// nevertheless.
 #[tokio::test]
 async fn a_first_try_that_cannot_be_recorded_stops_no_other() {
     let db = TestDb::new().await;

@@ -54,7 +54,7 @@ impl ApiDocument {
         Self { document, operations }
     }
 
-    /// Returns the first violation of a schema in a value.
+    /// Checks a value against a schema. Returns the first violation, or `None` if the value is valid.
     pub(super) fn fault(&self, schema: &Value, value: &Value, at: &str) -> Option<String> {
         if let Some(reference) = schema["$ref"].as_str() {
             let found = self.document.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference} leads nowhere"));
@@ -91,7 +91,7 @@ impl ApiDocument {
         self.inside(schema, value, at)
     }
 
-    /// Merges `allOf` schemas into one object.
+    /// Merges the parts of an `allOf` schema into one object schema.
     fn merged(&self, schema: &Value) -> Value {
         let mut whole = json!({ "type": "object", "properties": {}, "required": [] });
         for part in schema["allOf"].as_array().unwrap() {
@@ -171,7 +171,7 @@ async fn the_document_alone_suffices_to_call_every_operation() {
             );
             checked += 1;
         } else {
-            // Operations with a request body reject a body of the wrong type.
+            // Operations with a request body reject a body of the wrong type. Operations without a request body ignore it.
             let answer = served.client.post(&path, &json!([1])).await;
             let expected = if operation.body.is_some() { vec![400] } else { vec![200, 404] };
             assert!(expected.contains(&answer.status), "{path}: {} {}", answer.status, answer.text());

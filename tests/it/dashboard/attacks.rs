@@ -1,4 +1,5 @@
-//! Tests attacks by users who have no access or lack the required privilege.
+//! Tests attacks on the dashboard: requests without the token, for another host or from another site, changes on a read-only dashboard,
+//! hidden data in responses and logs, hostile texts, excessive requests, and clients that send nothing.
 
 use std::{
     io::Write,
@@ -343,7 +344,7 @@ async fn silent_clients_do_not_block_others_and_disconnected_ones_leave_no_trans
         silent.push(tokio::net::TcpStream::connect(served.client.address).await.unwrap());
     }
     assert_eq!(served.client.get("/").await.status, 200);
-    // The clients disconnect before they receive a response. The transactions must end nevertheless.
+    // The clients disconnect before they receive a response. The transactions of their requests must end nevertheless.
     for stream in &mut silent {
         tokio::io::AsyncWriteExt::write_all(stream, format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", served.client.address).as_bytes())
             .await

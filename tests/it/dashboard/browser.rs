@@ -1,4 +1,4 @@
-//! Drives the pages in a headless browser: real clicks and key presses, two window widths, and both themes.
+//! Headless browser for tests of the dashboard's pages, with real clicks and key presses, two window widths, and both themes.
 
 use std::{
     io::{BufRead as _, BufReader},

@@ -17,14 +17,14 @@ fn on(served: &Served, path: &str) -> String {
     format!("http://{}{path}", served.client.address)
 }
 
-/// Creates a store with data for every page. Returns three of its jobs.
+/// Fills the store with data for every page. Returns a completed job, a dead job and a waiting job.
 async fn furnished(db: &TestDb) -> [JobId; 3] {
     let store = Store::default();
     let jobs = some_jobs(db).await;
     let failing = (0..12).map(|n| Do { act: Act::Terminal(format!("connection to 10.0.0.{n} refused after {n}00 ms")) });
     queue_core::Job::enqueue_all(failing, &db.pool).await.unwrap();
     db.run_until_idle(db.worker()).await;
-    // A day of attempt statistics, extrapolated from the jobs above, and three workers.
+    // Inserts a day of attempt statistics, extrapolated from the jobs above. Also inserts three workers.
     db.pool
         .execute(
             "insert into queue.tallied
@@ -51,7 +51,7 @@ async fn furnished(db: &TestDb) -> [JobId; 3] {
     jobs
 }
 
-/// Returns the serious accessibility violations of the page, or nothing if the checker is not installed.
+/// Returns the serious and critical accessibility violations of the page, or an empty list if the checker axe is not installed.
 async fn violations(browser: &Browser, axe: Option<&str>) -> Vec<String> {
     let Some(axe) = axe else { return Vec::new() };
     browser.script(&format!("if (!window.axe) {{ {axe} ; window.axe = window.axe || axe }}")).await;
@@ -112,7 +112,7 @@ async fn every_page_renders_on_small_and_large_screens_in_both_themes() {
             faults.extend(violations(&browser, axe.as_deref()).await.into_iter().map(|of| format!("{name} {theme} {width}: {of}")));
             browser.picture(&format!("{name}-{width}-{theme}")).await;
         }
-        // The browser reports the missing page on its console as well.
+        // The console also contains an error for the missing page, which is expected.
         let complaints = browser.complaints().await;
         faults.extend(
             complaints

@@ -44,7 +44,7 @@ impl Client {
         let mut stream = socket.connect(self.address).await.unwrap();
         stream.write_all(request).await.unwrap();
         let mut response = Vec::new();
-        // Not every server closes the connection when requested.
+        // Stop at the end of the response, because not every server closes the connection when requested.
         while !is_whole(&response) && stream.read_buf(&mut response).await.unwrap() > 0 {}
         Answer::read(&response)
     }

@@ -1,4 +1,5 @@
-//! Tests the streams of live updates: their contents, their maximum number, and the query that all streams share.
+//! Tests the streams of live updates: their contents, their maximum number, and the statements that each update sends once for all
+//! streams.
 
 use std::time::Duration;
 

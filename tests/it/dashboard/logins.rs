@@ -68,7 +68,7 @@ async fn wrong_tokens_from_one_address_do_not_block_others_despite_forged_header
         let other = served.client.coming_from("127.0.0.2".parse().unwrap());
         assert_eq!((ask(&other, TOKEN, "127.0.0.1").await, ask(&other, "wrong", "127.0.0.1").await), (200, 401));
     }
-    // This server does not report client addresses, so all requests count as one client.
+    // This server passes no client addresses to the dashboard, so all requests count as requests of one client.
     let (client, task) = nested(&db, "/q", Options::default().token(TOKEN)).await;
     for _ in 0..20 {
         assert_eq!(client.ask("GET", "/q/api/v1/overview", &[("Authorization", "Bearer wrong")], "").await.status, 401);
@@ -124,7 +124,8 @@ async fn a_request_that_names_its_host_as_the_authority_alone_is_answered_and_a_
     db.finish().await;
 }
 
-/// A proxy may pass a host name that differs from the browser's, or the host name without its port.
+/// Tests the checks of host and origin behind a proxy. A proxy may pass a host name that differs from the browser's, or the host name
+/// without its port.
 #[tokio::test]
 async fn behind_a_proxy_a_browser_logs_in_and_a_rejected_request_names_the_setting() {
     let db = TestDb::new().await;

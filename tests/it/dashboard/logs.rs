@@ -1,4 +1,4 @@
-//! Tests job logs on the dashboard and in its API: escaped, per attempt, and hidden together with payloads.
+//! Tests job logs on the dashboard and in its API. The logs are escaped, shown per attempt, and hidden together with payloads.
 
 use queue_core::JobState;
 use queue_worker::dashboard::Options;

@@ -11,7 +11,7 @@ use super::client::Client;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
-/// Runs a command with both servers configured.
+/// Runs a CLI command that is configured to read from the standby and to write to the primary.
 fn command(primary: &str, standby: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(CLI);
     command.args(arguments).env_clear().env("DATABASE_URL", primary).env("QUEUE_READ_URL", standby).output().unwrap()

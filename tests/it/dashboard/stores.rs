@@ -254,7 +254,7 @@ async fn any_number_of_viewed_stores_share_three_connections_per_database() {
         roster.put(Member::new(&name, if number % 2 == 0 { &pool } else { &another }, Store::new(&name).unwrap()).unwrap());
     }
     let served = serve_stores(&roster, Options::default()).await;
-    // The table locks keep all queries waiting, so that the maximum number of queries is running.
+    // The table locks block every query, so that the number of concurrent queries reaches its maximum.
     let mut holder = db.pool.begin().await.unwrap();
     for number in 0..8 {
         let lock = format!("lock table s_{number}.job, s_{number}.ready, s_{number}.lane in access exclusive mode");

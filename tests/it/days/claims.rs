@@ -5,8 +5,8 @@ use tests::{Do, TestDb};
 
 use super::make_past_day;
 
-/// Creates forty ready jobs that were enqueued `$1` days ago and have failed once. The output of each job is its number, which its metadata
-/// contains as well.
+/// Statement that creates forty ready jobs that were enqueued `$1` days ago and have failed once. Each job outputs its number. The
+/// metadata contains the same number, so that the output can be checked.
 const COME_BACK: &str = "with j as (
     insert into queue.job (id, lane, max_attempts, payload, meta)
     select queue.id_at(now() - $1 * interval '1 day') + n, queue.lane_id('default', 'do', 100::smallint, false), 3,

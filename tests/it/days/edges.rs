@@ -49,7 +49,8 @@ async fn a_day_ends_in_utc_regardless_of_the_sessions_time_zone() {
         let since =
             "select extract(epoch from clock_timestamp() - (to_date(right($1, 8), 'YYYYMMDD') + 1)::timestamp at time zone 'UTC')::float8";
         let since: f64 = sqlx::query_scalar(since).bind(day).fetch_one(&mut on).await.unwrap();
-        // The retention period begins one hour after the end of the day, or one hour before the end.
+        // A day is dropped only if the retention period begins after the end of the day in UTC. The period begins one hour after the end
+        // in the first case, and one hour before the end in the second case.
         assert_eq!(drop_day(&mut on, (since - hours * 3600.0) / 86_400.0).await.unwrap(), dropped, "{zone}");
         db.finish().await;
     }

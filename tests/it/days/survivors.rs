@@ -6,8 +6,8 @@ use tests::{TestDb, operate, protocol::register};
 
 use super::{DEAD, DONE_LATELY, DONE_LONG_AGO, READY, RUNNING, SCHEDULED, add_days, connect, days, drop_day, make_past_day, past_job};
 
-/// Drops a day partition as a worker does. At most `most` jobs may outlive a day. If more than `days` days are past the retention, up to
-/// `at_most` jobs may outlive the oldest day.
+/// Drops a day partition as a worker does. A day that more than `most` jobs outlive is not dropped. If more than `days` days are past the
+/// retention, `at_most` replaces `most` for the oldest day.
 async fn drop_with(on: &mut PgConnection, most: i32, days: i32, at_most: i32) -> bool {
     let dropped = "select queue.drop_day('7 days', $1, $2, $3) is not null";
     sqlx::query_scalar(dropped).bind(most).bind(days).bind(at_most).fetch_one(on).await.unwrap()

@@ -1,5 +1,5 @@
-//! Tests child jobs. Each step name has one child, regardless of how the parent's attempts end. The child's end is reported once,
-//! whatever its cause. A waiting parent holds no resources.
+//! Tests child jobs. Each step name has one child, regardless of how the parent's attempts end. The end of a child is reported to its
+//! parent once, whatever its cause. A waiting parent holds no resources.
 
 mod inline;
 mod statements;
@@ -36,7 +36,7 @@ impl Handler for LeafOwn {
     }
 }
 
-/// Parent job that spawns a child of each kind.
+/// Parent job that spawns a [`LeafTx`] and a [`LeafOwn`], and returns the outcome of each.
 #[job(name = "parent_of_kinds", durable, output = Vec<String>)]
 #[derive(Serialize, Deserialize)]
 struct OfKinds(u32);

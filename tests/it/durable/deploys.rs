@@ -88,7 +88,7 @@ async fn a_job_outlives_the_deploys_of_a_year() {
         let process = Process::start(&db.url);
         let begun = format!("select count(*) from queue.step where id = {job} and name = 'begun/{n}'");
         eventually("it has begun the next", async || {
-            // Simulate that the eight hours have passed.
+            // Simulate that the sleep of eight hours has ended.
             let pass = "update queue.scheduled set run_at = now() where run_at > now();
                 update queue.step set until = now() where until > now()";
             db.run(pass).await;

@@ -1,4 +1,5 @@
-//! Tests how the end of a job is reported to the parent, map or flow that waits for the job. Also tests deferred reports.
+//! Tests how the end of a job is reported to the parent, map or flow that waits for the job. Also tests reports that are deferred,
+//! because another session has locked the rows.
 
 use queue_core::JobId;
 use sqlx::PgConnection;
@@ -10,8 +11,8 @@ use tests::{
 
 use super::{db_by_hand, signals::races::leased};
 
-/// Kinds of waits for another job. Each entry contains a table, the statement that makes job `$2` wait for job `$1`, and the condition
-/// that is true once the end was reported.
+/// Ways to wait for another job. Each entry contains a table, a statement that makes job or flow `$2` wait for job `$1`, and a predicate
+/// that matches the rows of jobs that were reported as finished. The rows of `gather_part` are deleted then, so none matches.
 const WAYS: [(&str, &str, &str); 3] = [
     ("child", "insert into queue.child (parent, name, id) values ($2, $1, $1)", "state is not null"),
     ("gather_part", "insert into queue.gather_part (id, parent, born, nr, name, held) values ($1, $2, 1, $1, 'map', false)", "false"),
@@ -28,13 +29,13 @@ async fn waited_for(on: &mut PgConnection, row: &str, parent: JobId, count: i32)
     jobs
 }
 
-/// Writes one hint that `jobs` have reached this state.
+/// Writes one end hint: `jobs` have reached the final state `state`.
 async fn hint(on: &mut PgConnection, state: &str, jobs: &[JobId]) {
     let hint = sqlx::query("insert into queue.end_hint (state, ids) values ($1, $2)").bind(state).bind(jobs);
     hint.execute(on).await.unwrap();
 }
 
-/// Returns the jobs in `jobs` whose end was reported.
+/// Returns the jobs in `jobs` whose end was reported to the job or flow that waits for them.
 async fn reported_jobs(on: &mut PgConnection, (table, _, condition): (&str, &str, &str), jobs: &[JobId]) -> Vec<JobId> {
     let statement = format!("select u from unnest($1) u where not exists (select from queue.{table} where id = u and not ({condition}))");
     sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).bind(jobs).fetch_all(on).await.unwrap()

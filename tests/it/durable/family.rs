@@ -59,21 +59,21 @@ pub(crate) struct Parent {
     pub(crate) expired: bool,
     /// Whether the first attempt fails between the spawns and the joins.
     pub(crate) fail_between: bool,
-    /// Signal that the parent waits for first.
+    /// Signal that the parent waits for before it joins its leaves.
     pub(crate) signal: Option<String>,
     /// Whether a leaf that does not complete fails the parent.
     pub(crate) strict: bool,
     pub(crate) in_flight: Option<u32>,
     pub(crate) at: bool,
-    /// Index at which the iterator panics in the first attempt.
+    /// Number of the leaf at which the iterator of leaves panics in the first attempt.
     pub(crate) panics_at: Option<u32>,
-    /// Number of leaves that later attempts omit.
+    /// Number of leaves that the second and later attempts omit.
     pub(crate) fewer: u32,
 }
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FamilyReport {
-    /// Numbers of all, completed, dead and cancelled leaves.
+    /// Counts of all, completed, dead and cancelled leaves.
     pub(crate) counts: [u64; 4],
     pub(crate) first: Vec<String>,
     pub(crate) sum: u64,
@@ -226,7 +226,7 @@ pub(super) async fn family(db: &TestDb) -> Vec<JobHandle<Leaf>> {
     db.all("select id from queue.jobs where job_type = 'child' order by id").await.into_iter().map(JobHandle::from_id).collect()
 }
 
-/// Waits until the ends of all mapped leaves are counted.
+/// Waits until all leaf jobs of the maps have finished and have been counted.
 pub(super) async fn all_is_counted(db: &TestDb) {
     let left = "select (select count(*) from queue.gather_part) + (select count(*) from queue.gather_hint) + (select count(*) from queue.gather where need > 0)";
     db.until_count(left, 0).await;

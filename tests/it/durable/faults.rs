@@ -15,7 +15,7 @@ const STAGES: i32 = 12;
 #[tokio::test]
 #[ignore = "deep"]
 async fn repeated_kills_double_no_effect_that_is_committed_with_its_step() {
-    // `QUEUE_TEST_STEPS=20000` sets the number of steps.
+    // `QUEUE_TEST_STEPS` sets the minimum number of steps, for example 20000.
     let steps: i64 = std::env::var("QUEUE_TEST_STEPS").ok().and_then(|value| value.parse().ok()).unwrap_or(1);
     let (mut done, mut repeated) = (0, 0);
     while done < steps {

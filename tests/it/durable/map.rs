@@ -1,5 +1,5 @@
-//! Tests maps. Each job is spawned once, regardless of how the parent's attempts end. Each job counts once, regardless of its outcome.
-//! The parent is woken once all jobs have finished.
+//! Tests maps. Each job of a map is spawned once, regardless of how the parent's attempts end. Each job counts once, regardless of its
+//! outcome. The parent is woken once all jobs of the map have finished.
 
 mod inline;
 mod races;

@@ -11,7 +11,7 @@ use super::{Part, Plan, db, done, journal, pairs, plan, step};
 /// Test case: name, parts, final state, effects with their attempt numbers, optional step names, and the output or a part of the error.
 type Case = (&'static str, Vec<Part>, JobState, &'static [(&'static str, i64)], Option<&'static [&'static str]>, &'static [&'static str]);
 
-/// Runs all cases concurrently. Each job is sent two signals.
+/// Runs all cases concurrently. Each job is sent the signals `paid` and `vote` before it starts.
 async fn play(cases: Vec<Case>) {
     let (db, mut jobs) = (db().await, Vec::new());
     for (_, parts, ..) in &cases {

@@ -12,7 +12,7 @@ use tests::{Laps, TestDb, kill_three};
 
 use super::{db, db_by_hand, done, effect, journal, pairs, plan};
 
-/// Durable job that restarts from round to round and performs the act of each round.
+/// Durable job that performs the act of its round and restarts with the next round, until the last round completes.
 #[job(name = "durable_round", durable, max_attempts = 2, backoff = fixed("1ms"), output = Vec<String>)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Round {

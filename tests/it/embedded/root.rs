@@ -43,7 +43,7 @@ fn a_plain_user_can_do_the_same_and_shares_the_server_with_no_other() {
         return skipped("another user's server", "not run as root");
     }
     let (folder, copy) = (scratch_folder("plain"), copy_of_ourselves());
-    // `initdb` alone would reject a uid without an account.
+    // This user id has no account. `initdb` requires a user name, so it runs in a user namespace that provides one.
     let uid = 12345;
     let first = User::spawn(User::command_as(uid, &copy, &folder)).unwrap();
     assert_eq!(sql(&first.url, "select 1"), "1");

@@ -1,4 +1,4 @@
-//! Tests a worker without a configured database.
+//! Tests the CLI without a configured database, so that it uses the embedded server.
 
 use std::{process::Command, time::Instant};
 

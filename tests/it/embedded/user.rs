@@ -106,7 +106,7 @@ pub(super) fn scratch_folder(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("embedded-{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed)))
 }
 
-/// Returns the first value of a query as text.
+/// Executes a statement. Returns the first value of its first row as text, or an empty text if it returns no row.
 pub(super) fn try_sql(url: &str, statement: &str) -> sqlx::Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -130,7 +130,8 @@ pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within a minute: {what}");
 }
 
-/// Returns all processes whose command line contains the folder, except users of the server.
+/// Returns all processes whose command line contains the folder. Users of the server are not returned, because they read the folder from
+/// an environment variable.
 pub(super) fn processes(folder: &Path) -> Vec<(u32, String)> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let named = entries.filter_map(|entry| {

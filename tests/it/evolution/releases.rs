@@ -1,4 +1,5 @@
-//! Tests an old and a new worker process running at the same time, in both directions of a deployment. Also tests a killed worker.
+//! Tests workers of an old and a new release that run at the same time, during a deployment and during its rollback. Also tests a killed
+//! worker.
 
 use std::time::{Duration, Instant};
 

@@ -66,7 +66,7 @@ async fn a_uniqueness_key_spans_all_versions_and_a_replaced_job_has_its_payloads
         assert_eq!(stored(&db, job).await, "release_mail@2", "{key}");
         assert_eq!(db.count(&format!("select version::bigint from queue.jobs where id = {job}")).await, 2, "{key}: its entry has the same");
     }
-    // The reverse: a payload of an older version replaces a payload of a newer version that the workers do not run yet.
+    // In the other direction, a payload of an older version replaces a payload of a newer version before the job has started.
     assert_eq!(to("cid").enqueue(&mut on).unique("ready").on_conflict(replace).await.unwrap().id(), ready);
     assert_eq!(stored(&db, ready).await, "release_mail");
     assert_eq!(db.count(&format!("select count(*) from queue.ready where id = {ready} and seq = id")).await, 1, "in its place");

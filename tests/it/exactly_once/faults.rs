@@ -167,7 +167,7 @@ async fn f43_settings_of_the_users_connections_do_not_reach_the_verdict() {
 
 #[tokio::test]
 async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
-    /// Job whose handler drops `begin` calls at different points, and then completes in a transaction.
+    /// Job whose handler drops the futures of its `begin` calls at different points, and then completes in a transaction.
     #[job(send_only)]
     #[derive(Serialize, Deserialize)]
     struct GiveUp;

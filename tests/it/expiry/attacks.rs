@@ -62,8 +62,8 @@ async fn an_extended_expiry_is_not_overtaken_by_a_sweep() {
     let (mut on, mut other) = (connect(&db).await, connect(&db).await);
     let unique = || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).unique("u").expires_in(HOUR);
     let job = unique().await.unwrap().id();
-    // The open transaction enqueues under the same key. It holds the key until its commit if the job is ready, and only locks the entry if
-    // the job is scheduled.
+    // The open transaction enqueues under the same uniqueness key. For a ready job, it deletes the job's entry and inserts it again. For
+    // a scheduled job, it only locks the job's entry.
     for step in ["ready", "scheduled"] {
         if step == "scheduled" {
             assert_eq!(operate::reschedule(&mut on, &[job]).await.unwrap(), [job]);
@@ -181,7 +181,7 @@ async fn workers_that_are_killed_let_no_job_begin_late_and_none_expire_twice() {
     let last = start();
     let finished = "select count(*) from queue.jobs where state in ('expired', 'completed')";
     within(Duration::from_mins(2), "all have finished", async || db.count(finished).await == jobs.len() as i64).await;
-    // A job that a killed worker had claimed counts as started.
+    // A job that a killed worker had claimed counts as started, so it does not expire.
     let late = "select count(*) from effect e join queue.job j on j.id = e.job join queue.done d on d.id = j.id where d.expired";
     assert_eq!(db.count(late).await, 0, "what has expired has not run");
     let fresh = "select count(*) from queue.done_many m cross join lateral unnest(m.ids)";

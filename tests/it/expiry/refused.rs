@@ -1,4 +1,4 @@
-//! Tests expired jobs together with rejected verdicts.
+//! Tests jobs that expire while the verdicts of other jobs are rejected.
 
 use std::time::{Duration, Instant};
 

@@ -154,7 +154,7 @@ async fn a_holder_expires_only_due_jobs_by_the_databases_clock_and_releases_the_
     assert_eq!(db.count("select sum(cardinality(ids))::bigint from queue.lease").await, 2);
     assert_eq!(operate::unblock(&mut on).await.unwrap(), 1);
     assert_eq!(db.state(behind).await, Some(JobState::Ready));
-    // The request is repeated, as after a lost reply or from a zombie.
+    // A repeated request, as after a lost reply or from a zombie, is rejected for all jobs.
     assert_eq!(expire_held(&mut on, &verdicts).await.unwrap().len(), 7);
     db.finish().await;
 }
@@ -215,7 +215,7 @@ async fn a_manually_written_time_expires_nothing_and_stops_nothing() {
 async fn with_any_table_statistics_no_sweep_reads_a_whole_table() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    // The statement is planned while the tables are empty.
+    // Run the statement while the tables are almost empty, so that its cached plan is made for empty tables.
     for _ in 0..6 {
         let job = ok(&db).await;
         expire_now(&db, &[job]).await;

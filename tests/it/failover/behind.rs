@@ -24,7 +24,7 @@ async fn f70_after_a_failover_that_lost_a_thousand_transactions_no_job_stays_rea
     let behind = number(&database).await;
     upstream.set(Mode::Drop);
     let before = load.count();
-    // Enqueues advance both the transaction ids and the positions in lanes.
+    // Wait until the primary is ahead of the standby in transaction ids and in lane positions. Enqueues advance both.
     let gone = async || number(&database).await >= behind + 1_500 && load.count() >= before + 300;
     within(PATIENCE, "much is done that is about to be lost", gone).await;
     let reached = number(&database).await;
@@ -53,7 +53,8 @@ async fn f70_after_a_failover_that_lost_a_thousand_transactions_no_job_stays_rea
     address.close().await;
 }
 
-/// A primary is often slow before it fails. A full scan that took over a second is not repeated until twenty times its duration has passed.
+/// The primary is slow before it fails, as is common. A full scan that took over a second is not repeated until twenty times its duration
+/// has passed. The worker must nevertheless find a job whose completion was lost in the failover.
 #[tokio::test]
 #[ignore = "deep"]
 async fn f70_jobs_below_the_floors_remembered_from_a_failed_slow_server_are_found() {

@@ -107,7 +107,8 @@ async fn a_locked_node_of_many_jobs_delays_no_other() {
     db.finish().await;
 }
 
-/// The cancelled nodes outnumber the payloads that a pass fills. Another session has locked the edge of the first node.
+/// More nodes are cancelled than a pass fills with payloads. Another session has locked the edge of the first cancelled node. A single
+/// pass must nevertheless release all remaining nodes.
 #[tokio::test]
 async fn nodes_that_no_longer_wait_take_no_share_of_a_pass() {
     let db = db().await;
@@ -136,7 +137,8 @@ async fn nodes_that_no_longer_wait_take_no_share_of_a_pass() {
     db.finish().await;
 }
 
-/// Two nodes are running, each under its own lease. Another session has locked the second lease.
+/// Two nodes are running, each under its own lease. Another session has locked the second lease. The cancellation of the flow must not
+/// delay the verdict of the first node.
 #[tokio::test]
 async fn the_cancellation_of_a_flow_delays_no_verdict() {
     let db = db().await;
@@ -276,7 +278,7 @@ async fn the_jobs_of_a_node_that_never_begins_are_cancelled_without_running() {
     db.finish().await;
 }
 
-/// A node is cancelled while a consumer is about to release some of its jobs.
+/// A node is cancelled while a consumer is about to release some of its jobs. The released jobs must be cancelled as well.
 #[tokio::test]
 async fn a_job_released_during_a_cancel_is_cancelled() {
     let db = db().await;

@@ -163,7 +163,7 @@ async fn a_job_of_another_transaction_or_one_that_would_not_wait_is_refused_as_a
         };
         if which != "marked as no part" {
             let mark = sqlx::query("update queue.job set system = coalesce(system, '{}') || '{\"part_of\": \"1/jobs\"}' where id = $1");
-            // Rows marked by another transaction do not count.
+            // The mark `part_of` counts only if the node's own transaction has written it.
             let marked = if part == other { mark.bind(part).execute(&db.pool).await } else { mark.bind(part).execute(&mut *tx).await };
             marked.unwrap();
         }

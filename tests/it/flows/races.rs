@@ -51,7 +51,7 @@ async fn fan_in(db: &TestDb) -> (FlowHandle, [JobId; 3]) {
     (flow, ids)
 }
 
-/// Runs one pass. Returns the number of released nodes.
+/// Runs one pass of the statement that releases nodes. Returns the number of released nodes.
 async fn release(on: &mut PgConnection) -> i32 {
     let statement = sqlx::query_as(include_str!("../../../queue-worker/sql/release_nodes.sql")).bind(0_i64).bind(1000);
     let row: (i32, Option<i64>, i32, bool) = statement.fetch_one(on).await.unwrap();

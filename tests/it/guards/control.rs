@@ -1,4 +1,5 @@
-//! Tests job operations. An operation changes the named jobs in every state and no other job. It skips jobs locked by other sessions.
+//! Tests that a job operation changes only the jobs that it names, in every state of a job. `held::jobs` tests that an operation skips
+//! jobs that other sessions have locked.
 
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use super::{MIDNIGHT, connect, enqueue, leased};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Situations of a job, in the order in which [`spread`] creates them.
+/// Situations in which an operation can find a job, in the order in which [`spread`] creates them.
 const PLACES: [&str; 10] = ["over", "dead", "running", "moved", "given back", "recovered", "ready", "scheduled", "head", "blocked"];
 
-/// Creates two jobs in different queues for each of [`PLACES`]. Running jobs and the heads of keys have ordering keys.
+/// Creates two jobs in different queues for each of [`PLACES`]. The jobs that run, head a key or are blocked have ordering keys.
 async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
     let (mut jobs, worker) = (Vec::new(), register(on).await.unwrap());
     for place in PLACES {
@@ -84,8 +85,8 @@ async fn act(on: &mut PgConnection, what: &str, jobs: &[JobId]) -> Vec<JobId> {
     done.unwrap()
 }
 
-/// Returns the state and priority of a job after an operation, and whether the job is at the end of its lane. Returns `None` if the
-/// operation does not change the job.
+/// Returns the expected state and priority of a job after an operation, and whether the job is at the end of its lane. Returns `None` if
+/// the operation does not change the job.
 fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
     match (what, place) {
         ("discard", "dead") => Some(("gone", 0, false)),
@@ -99,8 +100,8 @@ fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
     }
 }
 
-/// Query for a job's state and priority, its position at the end of the lane, its attempts and crashes, and its presence in a lane for
-/// quarantined jobs (`solo`).
+/// Query for a job's state, priority, attempts and crashes. Also returns whether the job is at the end of its lane, and whether the lane is
+/// for quarantined jobs (`solo`).
 const STATE: &str =
     "select j.state, j.priority, exists (select from queue.ready r where r.id = j.id and r.seq <> r.id), j.attempts, j.crashes,
     coalesce((select bool_or(l.solo) from (select id, lane from queue.ready union all select id, lane from queue.scheduled) e
@@ -116,7 +117,7 @@ async fn an_operation_changes_its_job_in_every_state_and_no_other() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let jobs = spread(&db, &mut on).await;
-    // Producers that create a lane concurrently write the lane more than once.
+    // Store each lane twice, as happens when producers create a lane concurrently.
     sqlx::raw_sql("insert into queue.lane select * from queue.lane").execute(&mut on).await.unwrap();
     let before = contents(&mut on).await.unwrap();
     for what in ACTS {

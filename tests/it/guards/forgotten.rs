@@ -1,4 +1,5 @@
-//! Tests jobs that complete and leave no record. Only these jobs are deleted, and only under their own lease or entry.
+//! Tests verdicts on completed jobs that leave no record. A verdict deletes only its own job, and only while the verdict's lease contains
+//! the job.
 
 use queue_core::{JobId, runner::OrderingKey};
 use sqlx::{Connection as _, PgConnection};

@@ -1,4 +1,5 @@
-//! Tests claims of jobs that were committed late. These claims search below the floors of their lanes, in some blocks of the table.
+//! Tests claims of jobs whose transactions committed late. Such a claim searches the given blocks of the table `ready` for jobs below the
+//! floors of their lanes.
 
 use sqlx::{Connection as _, Row as _};
 use tests::{
@@ -9,7 +10,7 @@ use uuid::Uuid;
 
 use super::{connect, enqueue, lanes};
 
-/// Range that covers all blocks of a small table.
+/// Block range that covers the whole of a small table.
 const ALL: [(i64, i64); 1] = [(0, 9)];
 
 #[tokio::test]

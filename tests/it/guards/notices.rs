@@ -23,7 +23,8 @@ async fn listen(db: &TestDb, asleep: bool) -> PgListener {
     listener
 }
 
-/// Returns the notifications since the last call. Notifications arrive in commit order, so the marker sent by this function arrives last.
+/// Returns the notifications that arrived since the last call. Notifications arrive in commit order, so the marker sent by this function
+/// arrives last.
 async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     sqlx::query("select queue.notify('wake', 'that was all')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();

@@ -6,9 +6,9 @@ use tests::TestDb;
 
 use super::connect;
 
-/// Creates jobs in one span of ids, independent of the clock. Each job has failed twice and has reported progress.
-/// Jobs 1 and 9 completed together, and 2 and 12 completed separately. Jobs 3 and 13 were cancelled, 4 and 14 died. Jobs 5 and 15 are
-/// scheduled, 6 and 16 are running, 7 and 17 are blocked, and 8 is ready.
+/// Creates jobs whose ids are in one span, whenever the test runs. Each job has failed twice and has reported progress. Returns the id
+/// before the first job's id. Jobs 1 and 9 completed together, 2 and 12 separately. Jobs 3 and 13 are cancelled, 4 and 14 are dead. Jobs
+/// 5 and 15 are scheduled, 6 and 16 are running, 7 and 17 are blocked, and 8 is ready.
 async fn crowd(on: &mut PgConnection) -> i64 {
     let text = "do $$ declare
         base bigint := (queue.id_at(now()) >> 33) << 33;
@@ -116,7 +116,7 @@ async fn a_wait_ends_at_its_timeout_and_not_with_a_requeued_job() {
         .execute(&mut on)
         .await
         .unwrap();
-    // A transaction that has written one job's row can wait for any other job.
+    // A transaction cannot wait for a job whose row it has written, but it can wait for any other job.
     let mut tx = on.begin().await.unwrap();
     let own: JobId = sqlx::query_scalar("select queue.enqueue('do', '{}')").fetch_one(&mut *tx).await.unwrap();
     let ours =

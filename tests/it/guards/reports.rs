@@ -1,5 +1,5 @@
-//! Tests progress reports, statement by statement. A report is fenced like a verdict and is deleted only if it has not changed since it
-//! was read.
+//! Tests the statements that write and delete progress reports. A report is accepted only while its lease contains the job, like a
+//! verdict. A report is deleted only if it is unchanged since its job was found to be finished.
 
 use queue_core::{JobId, Store};
 use sqlx::Connection as _;
@@ -101,7 +101,7 @@ async fn reports_of_an_attempt_while_its_job_is_requeued_are_not_cleared() {
     let lease = claim(&mut on, worker, 1).await.unwrap();
     assert!(note(&mut on, lease.token, lease.jobs[0], "before").await.unwrap());
     assert_eq!(settle(&mut on, &lease.all("complete")).await.unwrap(), []);
-    // The next attempt writes its report while the deletion still sees the job as completed.
+    // The next attempt's report is uncommitted while the deletion runs. The deletion still sees the job as completed.
     let mut reporting = other.begin().await.unwrap();
     sqlx::query("update queue.progress set updated_at = clock_timestamp(), stage = 'after'").execute(&mut *reporting).await.unwrap();
     sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests operations on a single job, given by its id, if the job's state changes concurrently or the job does not exist.
+//! Tests operations on a single job by its id, when the job's state changes concurrently and when the job does not exist.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{

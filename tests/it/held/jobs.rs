@@ -146,7 +146,7 @@ cases! {
           queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'enqueue', now() + interval '1 h', null) f",
         meanwhile: &[("", "")], after: &[("", "enqueued")],
     }
-    /// The worker's earlier declaration remains in effect.
+    /// The earlier declaration of the locked schedule remains in effect.
     fn schedules_are_declared_beside_one_that_is_locked {
         given: "select live(); select queue.declare_schedules(token('worker'), '{good}', '{do}', '{\"{}\"}', array['{\"every\": 60}'])",
         held: "select from queue.declaration for update", act: DECLARE,

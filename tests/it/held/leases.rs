@@ -37,7 +37,7 @@ cases! {
         meanwhile: &[("array[token('B')], jobs('b'), '{1}', '{null}', '{here}', '{\"{}\"}', '{null}'", "B b")],
         left: ("select id, stage from queue.progress", "b here", ""),
     }
-    /// The result reports that the lease of the job is locked.
+    /// For the job in the locked lease, the result reports that the lease is locked.
     fn signals_are_received_beside_a_lease_that_is_locked {
         given: "select put('a'), put('b'); select lease('A', 'a'), lease('B', 'b'); select queue.signal(id, 'go', '1') from queue.job",
         held: "select from queue.lease where token = token('A') for update", act: sql!("receive"),

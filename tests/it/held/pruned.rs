@@ -127,7 +127,8 @@ cases! {
         held: "lock table queue.log in access exclusive mode", act: sql!("prune_logs"),
         meanwhile: &[("0, 10", "55P03")], after: &[("0, 10", "-")],
     }
-    /// Each scan begins at a random key.
+    /// Each scan begins at a random key. The statement runs several times while the keys are locked, so that scans begin at different
+    /// keys.
     fn keys_of_finished_jobs_are_deleted {
         given: "select put(n::text, jsonb_build_object('unique_key', n::text)) from generate_series(1, 6) n; select over(name) from named",
         held: "select from queue.unique_key for update", act: sql!("forget_keys"),

@@ -38,7 +38,8 @@ async fn holder(db: &TestDb, sql: &str) -> PgConnection {
     holder
 }
 
-/// Generates one test for each set of tables. Another session locks the tables before the worker starts and unlocks them after its stop.
+/// Generates one test for each set of tables. Another session locks the tables before the worker starts, and unlocks them after the
+/// worker has stopped.
 macro_rules! tables {
     ($(fn $name:ident: $tables:literal;)+) => {$(
         #[tokio::test]
@@ -78,7 +79,7 @@ async fn jobs_of_other_leases_end_while_one_lease_is_locked() {
     db.finish().await;
 }
 
-/// Sets a limit and waits until the worker knows the limit.
+/// Sets a limit and waits until the worker has acknowledged the limit.
 async fn limited(db: &TestDb, limit: &str) {
     Queue::new(&db.pool).set_limit(limit, Limit::new().concurrency(5), None).await.unwrap();
     let known = "select count(*) from queue.worker w join queue.bound b on b.number <= w.paused_seen";
@@ -100,7 +101,7 @@ async fn jobs_that_a_limit_does_not_cover_end_while_its_gate_is_locked() {
         let waits = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
         let claims = "select count(*) from pg_stat_activity
           where datname = current_database() and wait_event_type = 'Lock' and application_name = 'queue-worker limits'";
-        // The claims are tested one after another because a blocked claim times out.
+        // A blocked claim times out, and the worker then sends the next claim. Jobs without the limit finish while either claim waits.
         for claim in ["a claim waits", "the next claim waits"] {
             eventually(claim, async || db.count(claims).await == 1).await;
             others_end(&db).await;
@@ -114,7 +115,7 @@ async fn jobs_that_a_limit_does_not_cover_end_while_its_gate_is_locked() {
     db.finish().await;
 }
 
-/// Job that closes its limit for ten minutes (`slow_down`) once the table `go` exists.
+/// Job that waits for the table `go` and then closes the limit of its type for ten minutes with `slow_down`.
 #[job(name = "held_refused")]
 #[derive(Serialize, Deserialize)]
 struct Refused;

@@ -68,7 +68,7 @@ async fn steps_have_the_requested_length_and_lose_nothing() {
     for (last, step, jobs) in [(48, 1, 48 * 17 + 6), (48, 5, 48 * 17 + 6), (47, 24, 47 * 17 + 6), (1, 1, 18), (24 * 365, 24, 48 * 17 + 6)] {
         let steps = read(&db, HistoryRange { last: HOUR * last, step: Some(HOUR * step), ..HistoryRange::default() }).await;
         let sum: u64 = steps.iter().map(|one| one.completed).sum();
-        // The first step may begin a little before the requested time.
+        // Each step begins at a multiple of its length, so the first step may begin before the requested time.
         assert!((jobs..=jobs + 17 * u64::from(step)).contains(&sum), "{last} h by {step} h: {sum}");
         for one in &steps {
             assert_eq!(one.at.timestamp() % (3600 * i64::from(step)), 0, "{one:?}");

@@ -28,7 +28,8 @@ async fn verdicts_refused_after_an_outage_longer_than_a_lease_are_counted_once()
     within(Duration::from_secs(30), "it has run", async || effects(&db.pool, job).await.unwrap() == 1).await;
     // This pause is longer than the lease, so the worker cannot know whether a rejected verdict was written.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    // The worker retries the verdict after its lease is lost. The job runs again in another worker.
+    // The deletion of its registration ends the worker's lease, so another worker runs the job again. The first worker keeps retrying its
+    // verdict until the disk has room.
     db.pool.execute("delete from queue.worker").await.unwrap();
     let mut second = start();
     within(Duration::from_mins(2), "it has run again", async || effects(&db.pool, job).await.unwrap() == 2).await;

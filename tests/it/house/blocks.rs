@@ -28,7 +28,7 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
     closed
 }
 
-/// Text of blocks that are not compiled: `#[sqlx::test]` needs a feature of sqlx that the workspace does not enable.
+/// Text that marks a block as not compiled. `#[sqlx::test]` needs a feature of sqlx that the workspace does not enable.
 const NOT_COMPILED: &str = "#[sqlx::test]";
 
 /// Returns whether the block is Rust code. A block with only a flag of rustdoc, or without a language, is Rust code as well.

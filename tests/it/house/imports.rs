@@ -1,5 +1,5 @@
 //! Parses the imports of a file from its text: paths that begin with `crate`, `super` or `self`, in `use` items or in expressions. The
-//! paths are followed through the re-exports of rooms.
+//! paths are followed through the re-exports of rooms. Here, every module with a `mod.rs` counts as a room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +63,7 @@ fn absolute(module: &[String], path: &[String]) -> Option<Vec<String>> {
     Some(at)
 }
 
-/// Separates `pub use ..;` and similar re-exports, which begin a line, from the rest of the code.
+/// Splits code into its re-exports and the rest. A re-export is a `use` item that begins with `pub`.
 fn split_exports(code: &str) -> (String, String) {
     let (mut exports, mut rest, mut inside) = (String::new(), String::new(), false);
     for line in code.lines() {

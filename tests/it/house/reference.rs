@@ -1,5 +1,5 @@
-//! Checks the reference pages: `docs/JOB_OPTIONS.md` has the table of `#[job]`, `docs/SETTINGS.md` every environment variable, and
-//! `docs/ERRORS.md` every variant of the public errors.
+//! Checks that the reference pages are complete: the options of `#[job]` in `docs/JOB_OPTIONS.md`, the environment variables in
+//! `docs/SETTINGS.md`, and the variants of the public errors in `docs/ERRORS.md`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{assert_none, first_word, library_code, read};
 /// Header of the table of options.
 const HEADER: &str = "| option | meaning | value | default |";
 
-/// Returns the rows of the first table of options.
+/// Returns the rows of the first table that begins with [`HEADER`].
 fn option_rows<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     lines.skip_while(|line| *line != HEADER).take_while(|line| line.starts_with('|')).map(without_links).collect()
 }

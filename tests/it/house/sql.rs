@@ -72,7 +72,7 @@ fn every_function_of_a_store_is_called_or_documented() {
     assert_none(&faults, "the store has no unused objects");
 }
 
-/// Returns the store's names that follow a table keyword, or are called as functions, without `queue.`.
+/// Returns the store's names that lack the qualifier `queue.`, either after a table keyword or in a function call.
 fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
     let text: String = text.lines().map(|line| line.split("--").next().unwrap_or_default().to_owned() + "\n").collect();
     let mut found = Vec::new();

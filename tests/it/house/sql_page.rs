@@ -88,7 +88,7 @@ fn is_body(line: &str) -> bool {
     ["  language ", "  return ", "  stable", "  set ", "as $$", "begin"].iter().any(|start| line.starts_with(start))
 }
 
-/// Writes the comment as Markdown. Indented lines become a block.
+/// Writes the comment as Markdown. Indented lines become a code block.
 fn write_comment(page: &mut String, comment: &[String]) {
     let mut is_block = false;
     for line in comment {
@@ -124,7 +124,7 @@ fn page() -> String {
     page
 }
 
-/// Breaks a signature before its result, and between arguments.
+/// Breaks a signature after commas, into lines of at most 120 characters.
 fn wrap(signature: &str) -> String {
     let mut lines = vec![String::new()];
     for part in signature.split_inclusive(", ") {

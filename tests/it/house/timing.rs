@@ -17,7 +17,7 @@ fn no_test_asserts_on_how_long_something_took() {
     assert_none(&faults, "assert on counts, on the order of rows or on a lower bound; a figure of a clock belongs to the bench");
 }
 
-/// Returns the variable that a line sets to a clock reading.
+/// Returns the name of the variable to which a source line assigns an elapsed time.
 fn measured(line: &str) -> Option<&str> {
     let (before, _) = line.split_once(".elapsed()")?;
     let assigned =

@@ -116,7 +116,7 @@ fn the_scanner_of_matches_finds_arms_that_skip_a_verdict() {
     assert!(arms[1].1.starts_with("\"dead\""), "{arms:?}");
 }
 
-/// A statement that does not know the name of a verdict would delete the job's lease or entry without writing a new entry.
+/// A statement that does not handle a verdict would delete the job's lease or entry without writing a new entry.
 #[test]
 fn the_statements_that_end_jobs_know_every_word_of_a_verdict() {
     for path in ["queue-worker/sql/settle.sql", "queue-core/testing/finish_one.sql"] {

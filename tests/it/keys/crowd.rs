@@ -150,7 +150,7 @@ async fn enqueue(tx: &mut sqlx::PgConnection, keys: &[u32]) -> Vec<JobId> {
         let handle = job(*key).enqueue(tx).key_policy(Ordered::policy(*key)).await.unwrap();
         return vec![handle.id()];
     }
-    // A batch takes the locks of its keys in a consistent order.
+    // A batch locks its keys in a consistent order, so that concurrent producers do not deadlock.
     let mut batch = Batch::new();
     for key in keys {
         batch.add(job(*key)).unwrap().key_policy(Ordered::policy(*key));

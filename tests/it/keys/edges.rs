@@ -189,7 +189,8 @@ async fn an_invalid_job_is_refused_under_a_key_too() {
     db.finish().await;
 }
 
-/// Manual deletes leave rows behind. A worker checks for these rows when it starts, and then each minute.
+/// If a job is deleted manually, the row that names it as the head of its key remains. A worker searches for such rows when it starts,
+/// and then every minute.
 #[tokio::test]
 async fn a_worker_frees_the_key_whose_head_is_missing_and_no_other() {
     let (db, mut c, mut other) = TestDb::with_connections().await;
@@ -204,7 +205,7 @@ async fn a_worker_frees_the_key_whose_head_is_missing_and_no_other() {
     JobRef::from_id(alive).snooze(&mut c, Duration::from_hours(1)).await.unwrap();
     let mut open = other.begin().await.unwrap();
     open.run(&format!("select from queue.active_key where id = {locked} for update")).await;
-    // Neither the job nor the head of this key is visible before the commit.
+    // Before the commit, neither the first job of the key `late` nor the row that names it as the head is visible.
     let late = enqueue(&mut open, "late").await;
     enqueue(&mut open, "late").await;
     let since = Instant::now();

@@ -1,4 +1,5 @@
-//! Tests the statements for ordering keys in every order of two transactions that could block a key permanently or let two of its jobs run.
+//! Tests the statements for ordering keys in every order of two transactions that could block a key permanently or let two jobs of the
+//! key run at the same time.
 
 use queue_core::{Batch, Error, Job as _, JobRef, JobState, Queue, Store};
 use sqlx::Connection as _;
@@ -65,7 +66,7 @@ async fn two_promoters_do_not_wait_and_lose_no_key() {
     enqueue(&mut c, "a").await;
     let second = enqueue(&mut c, "a").await;
     step(&mut c, "complete").await;
-    // The second job is ready now. Restore the earlier state with two hints and no running job.
+    // The second job is ready now. Restore the state before its promotion, with two hints and no active job of the key.
     let back = "with gone as (delete from queue.ready returning id, lane), free as (delete from queue.active_key returning key, seq)
       insert into queue.blocked (key, seq, id, lane) select key, seq, id, lane from gone, free";
     c.run(back).await;

@@ -9,7 +9,7 @@ use tests::{Act, Do, Ordered, Own, RUNS, Sql as _, TestDb, Within, violations};
 
 use super::{claim, enqueue, step};
 
-/// Job whose ordering key is its whole queue.
+/// Job type with the option `fifo`: all jobs of `fifo` types in a queue share one ordering key.
 #[job(name = "keys_fifo", fifo)]
 #[derive(Serialize, Deserialize)]
 struct Fifo {

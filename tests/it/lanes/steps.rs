@@ -61,7 +61,7 @@ async fn lanes_leave_after_the_retention_up_to_the_given_number_except_locked_on
     assert_eq!(leave(&mut on).await, 1);
     held.rollback().await.unwrap();
     assert_eq!((leave(&mut on).await, leave(&mut on).await), (1, 0));
-    // Of two concurrent sessions, only one gets the lock.
+    // If two sessions run the step concurrently, only one session gets the lock and marks lanes.
     on.run("delete from queue.lane").await;
     four(&mut on).await;
     let mut first = holder.begin().await.unwrap();
@@ -85,7 +85,8 @@ async fn lanes_move_on_when_no_snapshot_and_no_transaction_sees_their_earlier_st
     seen.run("select count(*) from queue.lane").await;
     leave(&mut on).await;
     assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty(), "a session has an old snapshot");
-    // The session's transaction id is higher than the id of the transaction that marked the lanes as leaving.
+    // The session with the old snapshot gets a transaction id that is higher than the id of the transaction that marked the lanes. Its
+    // snapshot counts nevertheless.
     seen.run("select pg_current_xact_id()").await;
     assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty());
     seen.rollback().await.unwrap();

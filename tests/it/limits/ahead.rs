@@ -14,7 +14,8 @@ async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (100, 10);
     let test = async {
-        // The first claim under a limit reads the rows of running jobs in order to count them, so it must run before the table is locked.
+        // The first claim under a limit reads the table `job` in order to count the running jobs, so it must run before the table is
+        // locked.
         Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
         let ended = "select count(*) from effect_span where ended is not null";
         db.until_count(ended, 1).await;
@@ -22,7 +23,7 @@ async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
         Queue::new(&db.pool).pause(&all).await.unwrap();
         Queue::new(&db.pool).until_paused(&all).await.unwrap();
         Unlimited::enqueue_all((0..100).map(|_| Unlimited { ms: 5 }), &db.pool).await.unwrap();
-        // The lock blocks the confirmation of a claim, which reads the jobs, but not the claim itself.
+        // The confirmation of a claim reads the jobs, so the lock blocks it. The lock does not block the claim itself.
         let mut held = db.pool.begin().await.unwrap();
         held.run("lock table queue.job in access exclusive mode").await;
         assert!(Queue::new(&db.pool).resume(&all).await.unwrap());

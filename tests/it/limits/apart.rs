@@ -78,7 +78,8 @@ const UNTELLABLE: &str = "create sequence tries;
     create trigger refuse before update of not_before on queue.gate for each row execute function refuse()";
 const TRIES: &str = "select case when is_called then last_value else 0 end from tries";
 
-/// The worker avoids the limit even if one of its claims is waiting for the limit when the handler fails with `slow_down`.
+/// The worker starts no jobs under the limit, even if one of its claims was already waiting for the limit when the handler failed with
+/// `slow_down`. The jobs of such a claim are released.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_limit_that_cannot_be_slowed_down_is_avoided_by_the_worker_that_knows() {
@@ -125,7 +126,7 @@ async fn due_jobs_become_ready_while_all_slots_of_a_worker_with_limits_are_taken
         db.until_asleep().await;
         Unlimited { ms: UNTIL_GO }.enqueue(&db.pool).await.unwrap();
         db.until_count(BEGUN, 2).await;
-        // Only a query can find out when the next scheduled jobs are due.
+        // The worker learns the due times of the next scheduled jobs only from a query.
         for n in 1..=3 {
             Unlimited { ms: 0 }.enqueue(&db.pool).after(Duration::from_millis(300 * n)).await.unwrap();
         }

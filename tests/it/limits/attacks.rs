@@ -16,7 +16,7 @@ fn start(db: &TestDb) -> WorkerProcess {
     WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[])
 }
 
-/// The limit is one concurrent job, in total or per key. The process of that job is killed, or frozen and continued later.
+/// The limit is one concurrent job, in total or per key. The process that runs the job is killed, or frozen and continued later.
 #[tokio::test]
 #[ignore = "deep"]
 async fn permits_of_a_killed_or_stopped_worker_count_until_recovery_and_others_continue() {

@@ -26,8 +26,8 @@ const MANY: u32 = 8000;
 const OUTSIDE_OF_LINES: &str = "with taken as (delete from queue.ready returning id, lane)
     insert into queue.ready (lane, seq, id) select queue.paired_lane(lane), queue.next_id(), id from taken order by id";
 
-/// More jobs precede the last job than one pass moves into the fair queue. The last job nevertheless gets its turn, while a job of the
-/// other key is running.
+/// More jobs of the key `a` than one pass moves into the fair queue precede the last job, which has the key `b`. The last job
+/// nevertheless gets its turn, while a job of the key `a` is running.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_job_behind_many_others_outside_of_lines_is_moved_in() {
@@ -49,7 +49,7 @@ async fn a_job_behind_many_others_outside_of_lines_is_moved_in() {
     db.finish().await;
 }
 
-/// Batch type under a limit by key.
+/// Batch type under a per-key limit.
 #[job(name = "limits_mixed_together", send_only, batch = 10, limit(name = "mixed", key = self.key, concurrency = 1))]
 #[derive(Serialize, Deserialize)]
 struct MixedTogether {

@@ -1,4 +1,5 @@
-//! Runs claims under limits, one statement at a time. Checks the claimed jobs and the results. A test case is a list of steps.
+//! Helpers for tests of claims under limits. A test case is a list of steps, each of which runs a statement or checks a claim: its jobs,
+//! and the reason why the limit is closed afterwards.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +51,7 @@ pub(super) async fn ask(on: &mut PgConnection, worker: Uuid, ask: ClaimArguments
     };
     let gates = "select queue.hash(n) from unnest($1::text[]) n order by 1";
     let gates: Vec<i64> = sqlx::query_scalar(gates).bind(ask.limits).fetch_all(&mut *on).await?;
-    // Under a limit by key, only quarantined jobs are outside of the fair queue.
+    // Under a per-key limit, only quarantined jobs are outside of the fair queue.
     let ids = "select queue.lane_id(q, 't', 100, $3 and not l) from unnest($1::text[], $2::bool[]) with ordinality u (q, l, n) order by n";
     let in_lines: Vec<bool> = lanes.iter().map(|lane| lane.1).collect();
     let ids = sqlx::query_scalar(ids).bind(lanes.iter().map(|lane| lane.0).collect::<Vec<_>>()).bind(&in_lines).bind(ask.by_key);
@@ -89,7 +90,7 @@ pub(super) async fn claim(
     ask(on, worker, ClaimArguments { by_key: false, limits, lanes: &lanes, most, freed, slack: 0, floors: None }).await
 }
 
-/// Claims up to `most` jobs from a fair queue under limits by key, starting after the fair key with the line id `after`.
+/// Claims up to `most` jobs from a fair queue under per-key limits, starting after the fair key with the line id `after`.
 pub(super) async fn claim_from(
     on: &mut PgConnection,
     (worker, queue, after): (Uuid, &str, i64),
@@ -119,7 +120,7 @@ pub(super) async fn connect(url: &str) -> PgConnection {
     on
 }
 
-/// Creates a database with `jobs` jobs of the type `t` and registers a worker that is treated as knowing every limit.
+/// Creates a database with `jobs` jobs of the type `t`, and registers a worker that has acknowledged every limit.
 pub(super) async fn with(jobs: i32) -> (TestDb, PgConnection, Uuid) {
     let db = TestDb::new().await;
     let mut on = connect(&db.url).await;
@@ -176,9 +177,9 @@ pub(super) enum Step {
     /// Claims up to this number of jobs from the default queue under the limit of the type. Contains the expected jobs, and the reason why
     /// the limit is closed afterwards.
     Takes(i32, &'static str, Option<&'static str>),
-    /// Like `Takes`, but under a limit by key.
+    /// Like `Takes`, but under a per-key limit.
     TakesByKey(i32, &'static str, Option<&'static str>),
-    /// Like `Takes`, but from any queue and under the given limits. The flag selects limits by key.
+    /// Like `Takes`, but from any queue and under the given limits. The flag selects per-key limits.
     TakesUnder(bool, &'static [&'static str], &'static str, i32, &'static str, Option<&'static str>),
     /// Ends the lease of the claim with this index and reports the lease to the next claim.
     Ends(usize),

@@ -7,13 +7,13 @@ use uuid::Uuid;
 
 use super::claim_steps::{ClaimArguments, LimitedClaim, ask, connect, counts, fill, with};
 
-/// Claims one job under the limit of its type, for a worker that knows these floors.
+/// Claims one job under the limit of its type. The claim reads the permits from the given floors on.
 async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Option<&[i64]>) -> LimitedClaim {
     let lanes = &[("default", false, 0, 1)];
     ask(on, worker, ClaimArguments { by_key: false, limits: &["type:t"], lanes, most: 1, freed, slack: 0, floors }).await.unwrap()
 }
 
-/// Claims up to `most` jobs under the limit by key, one per fair key.
+/// Claims up to `most` jobs under the per-key limit, one per fair key.
 async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> LimitedClaim {
     let lanes = &[("default", true, 0, most)];
     ask(on, worker, ClaimArguments { by_key: true, limits: &["type:t"], lanes, most, freed, slack: 0, floors }).await.unwrap()

@@ -1,4 +1,4 @@
-//! Tests claims under limits by key on separate connections: the jobs and keys that the claims take, the jobs that they skip, and the cost.
+//! Tests claims under per-key limits on separate connections: the jobs and keys that the claims take or skip, and the cost.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ async fn a_limit_that_becomes_keyed_waits_for_all_workers_and_counts_running_job
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a"; 5].into_iter().chain(["b"; 5])).await;
     on.run("select queue.enqueue('t', '{}') from generate_series(1, 3)").await;
-    // Jobs without a key run without a limit.
+    // Four jobs begin before the limit is set: two jobs without a key, and one job of each key.
     let lease = tests::protocol::claim(&mut on, worker, 2).await.unwrap();
     assert_eq!(lease.ids().len(), 2);
     let of_lines = tests::lines::claim_lines(&mut on, worker, 0, 2).await.unwrap();
@@ -113,7 +113,7 @@ async fn claims_by_key_take_keys_in_turn() {
             Run("select queue.set_limit_key('type:t', 'a', null), queue.set_limit_key('type:t', 'b')"),
             // Both keys have a limit of two again.
             TakesByKey(50, "a1", Some("lines")),
-            // There are no permits except for the named keys.
+            // The limit is zero, so only the key `c`, which has a limit of its own, has permits.
             Run("select queue.set_limit('type:t', 0), queue.set_limit_key('type:t', 'c', 4)"),
             TakesByKey(50, "c2", Some("lines")),
         ],
@@ -150,7 +150,7 @@ async fn claims_by_key_take_keys_in_turn() {
         "once an operator's word is gone, what was counted by it counts by key again",
         &[
             Fill("default", "2 a3"),
-            // From now on the limit counts as declared in code.
+            // The update turns the operator's limit into a limit declared in code.
             Run("select queue.set_limit('type:t', 1, keyed => true); update queue.bound set by_operator = false where name = 'type:t'"),
             TakesByKey(1, "a1", None),
             Run("select queue.set_limit('type:t', 2, keyed => false)"),

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::claim_steps::{claim_from, claim_keyed as claim, counts, fill, with};
 
-/// Enqueues `each` jobs of each of the keys in one statement.
+/// Enqueues `each` jobs for each key that the query `keys` returns, in one statement.
 async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
     let filled = format!(
         "with fresh as (
@@ -69,7 +69,7 @@ async fn of_thousands_of_keys_without_permits_the_one_with_permits_is_found_from
         taken += claim(&mut on, worker, &["type:t"], 500, &[]).await.unwrap().ids.len();
     }
     pour(&mut on, "select 'k' || n from generate_series(1, 2500) n", 2).await;
-    // No claim knows yet which keys have no permits, so the first claim reads these keys once without success.
+    // No claim has recorded yet which keys have no permits, so the first claims read these keys without finding a job.
     for after in [i64::MIN, -1 << 62, 0, 1 << 62, i64::MAX] {
         let mut tx = on.begin().await.unwrap();
         fill(&mut tx, "default", ["free"]).await;

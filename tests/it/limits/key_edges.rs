@@ -1,4 +1,4 @@
-//! Tests limits by key, one function at a time: the end of a key's limit, and the reported permits of each key.
+//! Tests per-key limits, one function at a time: the end of a key's limit, and the reported permits of each key.
 
 use sqlx::{Connection as _, FromRow, PgConnection};
 use tests::{
@@ -49,7 +49,8 @@ async fn starts_of_a_key_leave_its_windows_gradually_and_count_for_no_other() {
     on.run(began).await;
     let short = room(&mut on, "rated", "short").await;
     assert!(waits(&short, 15.0), "two began within a third of a minute: {short:?}");
-    // If the rate is lowered, a key waits until enough starts have left the window. A single start is not enough.
+    // The key `long` has more starts in the window than the rate allows, as after the rate has been lowered. The key waits until enough
+    // starts have left the window.
     let long = room(&mut on, "rated", "long").await;
     assert!(waits(&long, 30.0), "eight began within a minute: {long:?}");
     let some = room(&mut on, "rated", "some").await;
@@ -73,7 +74,8 @@ async fn permits_of_a_key_count_for_no_other_and_its_own_bound_takes_precedence(
     db.finish().await;
 }
 
-/// Returns the positions in `all` of the jobs that a claim would take from the lanes under the limit of their type, two per turn.
+/// Returns the jobs that a claim would take from the lanes under the limit of their type, two per turn. Each job is returned as its
+/// position in `all`.
 async fn chosen(on: &mut PgConnection, all: &[i64], lanes: &[LaneOf<'_>], most: i32) -> Vec<usize> {
     let choose =
         "select array(select r.id from unnest(c.ats) with ordinality u (at, nth) join queue.ready r on r.ctid = u.at order by u.nth)

@@ -1,4 +1,5 @@
-//! Tests limits by key. A key never exceeds its limit, under any load of other keys. Jobs that are waiting for one key delay no other key.
+//! Tests per-key limits. A key never exceeds its limit, regardless of the load on other keys. Jobs that wait for one key delay no other
+//! key.
 
 use std::time::Duration;
 

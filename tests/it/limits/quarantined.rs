@@ -106,7 +106,7 @@ async fn a_worker_that_waits_to_try_a_quarantined_job_does_not_spin_for_due_limi
     );
     tx.run(&suspected).await;
     tx.commit().await.unwrap();
-    // The worker claims no jobs until the running jobs have ended. During this time the first limits become due.
+    // The worker claims no jobs until the running jobs have ended. During this time, its next claims under the limits become due.
     let before = cpu(process.pid());
     eventually("the first of them have finished", async || db.rows_of(&["done", "done_many"]).await > 0).await;
     let spent = cpu(process.pid()).saturating_sub(before);

@@ -81,7 +81,7 @@ async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_b
     }
 }
 
-/// Middleware that delays the first attempts before their handlers. The delay is longer than the window of the rate.
+/// Middleware that delays the handlers of the first ten attempts for longer than the time within which a claimed job has to start.
 struct DelayingMiddleware(AtomicUsize);
 
 #[async_trait]

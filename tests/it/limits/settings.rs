@@ -124,7 +124,7 @@ async fn a_limit_removed_from_code_is_deleted_by_the_next_worker_of_that_release
     assert_eq!(names().await, ["queue:render", "shared", "type:limited", "type:shared_two"]);
     db.run_while(worker(&db), published(4)).await;
     db.run_while(worker(&db).queue("render", 2), published(3)).await;
-    // A worker declares no limits for types that it does not know.
+    // A worker publishes no limits of types that it has not registered, so it does not delete them either.
     let other = queue_worker::Worker::new(db.pool.clone()).register::<Unlimited>();
     db.run_while(other, async {
         db.until_count("select count(*) from queue.worker where paused_seen > 0", 1).await;

@@ -76,7 +76,7 @@ async fn a_new_limit_waits_until_every_living_worker_knows_it_and_counts_in_what
     assert_eq!((one.ids.len(), one.closed.as_deref()), (1, Some("full")));
     let found = limit().await;
     assert_eq!((found.name.as_str(), found.used, found.waiting, found.by_operator, found.awaits), ("type:t", 5, 4, true, 0));
-    // The new value applies to the same lanes as before, so claims do not wait until the new worker knows the value.
+    // The new value applies to the same lanes as before, so claims do not wait until the new worker acknowledges the value.
     register(&mut on).await.unwrap();
     on.run("select queue.set_limit('type:t', 6)").await;
     assert_eq!(claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap().ids.len(), 1);
@@ -101,7 +101,8 @@ async fn of_several_limits_each_must_have_a_permit() {
     play("of several limits", &steps).await;
 }
 
-/// If the rate is lowered, a claim waits until enough starts have left the window. A single start is not enough.
+/// More starts than the rate allows are in the window, as after the rate has been lowered. The reported wait ends when enough starts have
+/// left the window.
 #[tokio::test]
 async fn above_a_rate_the_claim_reports_when_enough_starts_will_have_left_the_window() {
     let (db, mut on, worker) = with(1).await;

@@ -38,8 +38,8 @@ async fn patient(db: &TestDb) -> PgConnection {
 async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothing_by_the_old_meaning() {
     const TWO: &str = "select queue.set_limit('type:t', 1, keyed => true), queue.set_limit('queue:default', 1, keyed => true)";
     const OF_ALL: &str = "set statement_timeout = '20s'; select queue.set_limit('type:t', 1, keyed => false)";
-    // `taken` and `next` contain the numbers of jobs that the claim in progress and the next claim take, and the reason that closes each
-    // claim.
+    // `taken` and `next` belong to the claim in progress and the next claim. Each contains the number of claimed jobs, and the reason why
+    // the limit is closed afterwards.
     for (name, keys, limits, set, is_freed, turns, taken, next) in [
         (
             "neither two in all nor two of their key, which is that of those without one",
@@ -61,7 +61,7 @@ async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothin
             (1, "full"),
             (0, "full"),
         ),
-        // Once the claim knows whether its limits are by key, it reads all leases. No operator waits for this claim.
+        // The claim first reads whether its limits are keyed, and then reads all leases. The operator does not wait for the claim.
         (
             "nothing where no worker reports what has ended",
             &["a"; 3],
@@ -118,7 +118,7 @@ async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
     db.finish().await;
 }
 
-/// A worker whose lease has expired claims without knowing that the limit has become keyed.
+/// A worker whose lease has expired claims as if the limit were still unkeyed.
 #[tokio::test]
 async fn a_late_claim_of_all_does_not_change_permits_of_keys() {
     let (db, mut on, worker) = with(0).await;

@@ -41,7 +41,7 @@ async fn with_limits(limits: &[&str]) -> TestDb {
 /// Duration in ms of jobs that are too slow to be claimed in advance.
 const SLOW: u64 = 200;
 
-/// If the job had to wait until the empty lanes were probed, it would wait for a claim under each of their limits.
+/// No job waits until the empty lanes have been probed. Otherwise, the job would wait for one claim under each of their limits.
 #[tokio::test]
 async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
     let many: Vec<String> = (0..16).map(|n| format!("q{n}")).collect();
@@ -79,7 +79,7 @@ async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
 /// Number of jobs that may already be claimed when a worker learns of jobs with a higher priority.
 const IN_THE_AIR: i64 = 9;
 
-/// `lower` is the maximum number of lower-priority jobs that begin before the last higher-priority job, with one slot.
+/// With one slot, at most [`IN_THE_AIR`] jobs of the priority `lower` begin before the last job of the priority `better`.
 #[tokio::test]
 async fn better_jobs_begin_before_lower_ones_beside_an_empty_better_lane() {
     for (name, limits, lots, lower, better) in [
@@ -115,7 +115,7 @@ async fn better_jobs_begin_before_lower_ones_beside_an_empty_better_lane() {
     }
 }
 
-/// At least `least` of the `first` jobs that begin are of each kind.
+/// Among the `first` jobs that begin, at least `least` jobs are of each kind.
 #[tokio::test]
 #[ignore = "deep"]
 async fn kinds_of_equal_priority_take_turns() {
@@ -149,7 +149,7 @@ async fn kinds_of_equal_priority_take_turns() {
     }
 }
 
-/// `most` is the maximum number of other jobs that begin between the enqueue and the start of an urgent job, with one slot.
+/// At most `most` other jobs begin between the enqueue and the start of an urgent job. The worker has one slot.
 #[tokio::test]
 async fn an_urgent_job_with_a_limit_or_without_one_begins_before_others_that_wait() {
     for (name, crowd, urgent, most) in [
@@ -218,7 +218,7 @@ async fn with_aging_better_jobs_starve_none_with_or_without_a_limit() {
 async fn better_jobs_of_one_queue_delay_limited_ones_of_their_own_queue_and_of_no_other() {
     for slots in [1, 50] {
         let db = with_limits(&["type:limited"]).await;
-        // Let the worker learn about these lanes.
+        // Run one job in each lane first, so that the worker has found both lanes.
         enqueue_all(&db, &["a", "b"].map(|queue| Lot("limited", queue, 100, 1, 0))).await;
         db.run_while(narrow(&db, slots).register::<Once>(), async {
             db.until_count(ENDED, 2).await;

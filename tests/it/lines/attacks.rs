@@ -1,4 +1,4 @@
-//! Tests fair queues with kills, zombies, races and old snapshots.
+//! Tests fair queues with killed workers, zombie workers, races and old snapshots.
 
 use std::{collections::HashSet, time::Duration};
 

@@ -73,7 +73,7 @@ async fn jobs_under_a_limit_take_turns_within_the_limit() {
     })
     .await;
     assert!(seen.most.load(SeqCst) <= 3, "no more than the limit lets, over both workers");
-    // Each worker takes turns independently, and queued jobs fill slots of both workers.
+    // The spread may exceed zero, because each worker takes turns independently and queued jobs fill slots of both workers.
     assert!(seen.spread(60, 5) <= 12, "{:?}", seen.order.lock().unwrap());
     db.finish().await;
 }

@@ -102,7 +102,7 @@ async fn the_order_of_a_line_is_not_that_of_its_rows() {
       insert into queue.ready select * from turned order by seq desc; drop table turned;
       set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off; set enable_seqscan = on";
     on.run(turned).await;
-    // The first claim takes one job of each key. The second claim takes two.
+    // The first claim takes one job of each key, and the second claim takes two jobs of each key.
     for (most, from) in [(2, 0), (4, 1)] {
         let taken = claim_lines(&mut on, worker, i64::MIN, most).await.unwrap();
         let mut expected: Vec<JobId> = filled.iter().flat_map(|(_, jobs)| jobs[from..from + most as usize / 2].to_vec()).collect();

@@ -1,5 +1,5 @@
-//! Tests locked tables together with another worker, a stream of similar jobs, and a session that locks other rows of the table for
-//! longer. The log names the session that has locked the row and the job that waits for the row.
+//! Tests locked rows while another worker is running, similar jobs are enqueued, and another session has already locked rows of other
+//! jobs in the same table. The log names the session that has locked the row and the job that waits for the row.
 
 use std::time::Duration;
 
@@ -135,7 +135,7 @@ async fn the_log_names_a_prepared_transaction() {
     server.stop().unwrap();
 }
 
-/// There are more keys than one pass handles.
+/// A transaction locks the jobs of more keys than a worker handles in one pass.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_key_continues_behind_a_thousand_locked_by_one_transaction_which_is_named() {

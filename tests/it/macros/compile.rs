@@ -1,5 +1,5 @@
 //! Compiles test cases with rustc directly, against the libraries that this test binary was built from. A separate project would build
-//! the libraries twice. This module relies on cargo placing libraries next to test binaries.
+//! the libraries again. This module relies on cargo placing libraries next to test binaries.
 
 use std::{
     env, fs,
@@ -75,7 +75,7 @@ impl Compiler {
             .args(["--edition=2024", "--crate-type=bin", "--color=never", "--diagnostic-width=140"])
             .args(args)
             .arg(format!("-Ldependency={}", self.libraries.display()))
-            // `queue_worker` is linked only if the case names it, because rustc lists similar types of all linked crates.
+            // `queue_worker` is linked only if the case names it, because rustc's messages list similar types of all linked crates.
             .args(self.externs.iter().zip(NAMED).filter(|(_, name)| *name != NAMED[3] || text.contains(name)).map(|(one, _)| one))
             .args(["--crate-name", name])
             .arg("-o")
@@ -94,7 +94,7 @@ impl Drop for Compiler {
     }
 }
 
-/// Returns the libraries named `name` that were built by `until`, newest first, as rustc arguments.
+/// Returns the libraries named `name` that were built no later than `until`, newest first, as rustc arguments.
 fn candidates(folder: &Path, name: &str, until: SystemTime) -> Vec<String> {
     let prefix = format!("lib{name}-");
     let mut found: Vec<(SystemTime, PathBuf)> = fs::read_dir(folder)

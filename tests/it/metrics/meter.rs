@@ -1,4 +1,4 @@
-//! Tests metrics for an OpenTelemetry meter, as a program's reader receives them.
+//! Tests the metrics that a worker records with an OpenTelemetry meter, as the program's metric reader receives them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Tests that jobs of paused queues wait on purpose: no metric calls for more workers or for an operator.
+//! Tests metrics of paused queues. The jobs of a paused queue wait on purpose, so no metric reports that more workers or an operator are
+//! needed.
 
 use std::collections::BTreeSet;
 

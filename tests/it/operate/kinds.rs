@@ -61,7 +61,7 @@ async fn jobs_under_any_name_of_their_type_are_listed_counted_and_changed_togeth
     let one = Filter::default().job_type("renamed_from");
     assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&one).snooze(Duration::from_hours(1)).await.unwrap().done, 3);
     assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&one).run_now().await.unwrap().done, 3);
-    // No worker knows the type of this job, so the job would wait forever.
+    // No worker has registered the type of this job, so the job would wait forever.
     assert_eq!(
         Queue::new(&db.pool).store(store).jobs().matching(&Filter::default().job_type("renamed_not")).cancel().await.unwrap().done,
         1

@@ -5,8 +5,9 @@ use tests::TestDb;
 
 use super::connect;
 
-/// SQL that fills a store with enough ready jobs that the table is not read whole, and with newer jobs in every other state. Half of the
-/// jobs are in one lane. Every hundredth ready job has a position that differs from its id. These jobs are also in a separate lane.
+/// SQL that fills a store with enough ready jobs that the table is not scanned completely, and with newer jobs in every other state. Half
+/// of the jobs are in one lane. Every hundredth ready job has a position that differs from its id. So has every ready job of one small
+/// lane.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || n, 't' || n % 3, 100::smallint, false), 'q' || n, 't' || n % 3, 100, false from generate_series(0, 149) n;

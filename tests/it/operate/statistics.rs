@@ -146,7 +146,8 @@ async fn what_is_cancelled_or_finished_long_ago_counts_nothing(connection: &mut 
 }
 
 async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnection) {
-    // A job released to the front of its lane is not included, so the result must not claim to be complete. A full count finds the job.
+    // The statistics omit a job that was released to the front of its lane, and are therefore marked as partial. A full count finds the
+    // job.
     run(&mut *connection, "insert into queue.ready (lane, seq, id) select j.lane, j.id, j.id from queue.job j order by j.id limit 1").await;
     let (most, store) = (100_000, Store::default());
     let backlog = Queue::new(&db.pool).store(store).backlog("default", most).await.unwrap();
@@ -161,7 +162,7 @@ async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnecti
         sqlx::query_as("select jobs, partial from queue.counts() where state = 'ready' order by queue").fetch_all(&mut *tx).await.unwrap();
     assert_eq!(counts, [(10_001, true), (15_000, false)], "each within its share, the one with perhaps more in front");
     tx.rollback().await.unwrap();
-    // The queue is listed even if this job is its only ready job.
+    // The queue `default` is listed even if its only ready job precedes the place from which the statistics count.
     let mut tx = connection.begin().await.unwrap();
     run(&mut tx, OTHER).await;
     let all =
@@ -184,7 +185,7 @@ async fn few_that_are_left_are_found_by_the_heap(db: &TestDb, connection: &mut P
     assert_eq!(read_by(&mut *connection, "select * from queue.counts()").await, 0);
     let counts = Queue::new(&db.pool).store(store).counts().await.unwrap();
     assert_eq!((counts[0].state, counts[0].jobs, counts[0].partial), (JobState::Ready, 10, false));
-    // After that count, the other functions know where the jobs begin, and omit no job.
+    // Only a few ready jobs are left, so the floors are exact. The other functions begin at the first job and omit no job.
     for function in ["queue.backlog('default')", "queue.oldest()", "queue.depth('default')", "queue.depths(array['default'])"] {
         let read = read_by(&mut *connection, &format!("select * from {function}")).await;
         assert!((1..=20).contains(&read), "{function} reads {read} entries");
@@ -250,8 +251,8 @@ async fn statistics_are_planned_once_per_connection() {
     db.finish().await;
 }
 
-/// Functions that read an index of a million jobs are planned per call. A plan cached while a day partition was empty would read the
-/// whole index.
+/// Functions that read an index of a million jobs set their planner options themselves. A plan that was cached with other options while a
+/// day partition was empty would read the whole index.
 #[tokio::test]
 async fn functions_that_read_jobs_plan_themselves_regardless_of_the_callers_settings() {
     let db = TestDb::new().await;
@@ -259,7 +260,7 @@ async fn functions_that_read_jobs_plan_themselves_regardless_of_the_callers_sett
       where p.pronamespace = 'queue'::regnamespace and p.proname in ('find', 'lane_floors', 'oldest', 'backlog', 'depths')
         and l.lanname = 'plpgsql' and '{enable_seqscan=off,plan_cache_mode=force_generic_plan,jit=off}' <@ p.proconfig";
     assert_eq!(db.count(themselves).await, 5);
-    // These functions are planned per call because they open no more day partitions than they need.
+    // These functions are planned per call, so that each call opens only the day partitions that it needs.
     let for_a_call = "select count(*) from pg_proc p where p.pronamespace = 'queue'::regnamespace
       and p.proname in ('counts', 'newest_ready', 'list_page') and '{plan_cache_mode=force_custom_plan,jit=off}' <@ p.proconfig";
     assert_eq!(db.count(for_a_call).await, 3);

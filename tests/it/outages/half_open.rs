@@ -36,8 +36,8 @@ async fn f36_half_open_connections_are_replaced_and_work_continues() {
     let job = enqueue(&database.pool, Act::Ok(String::new())).await;
     within(PATIENCE, "a job is completed", async || is_completed(&database.pool, job).await).await;
     println!("a job was completed after {:?}", frozen.elapsed());
-    // Counts new connections by their last application name. Connections for claims, heartbeats and listening count separately. All other
-    // connections count together.
+    // Counts the distinct application names of new connections. Claims, heartbeats and listening each have a name of their own. All other
+    // names count as one.
     let fresh =
         "select count(distinct case when application_name in ('queue-worker claim', 'queue-worker heartbeat', 'queue-worker listen')
            then application_name else '' end) from pg_stat_activity, frozen

@@ -1,4 +1,5 @@
-//! Tests transaction ids that have changed their meaning, because a failover lost ids or a dump was restored into another cluster.
+//! Tests stored transaction ids that no longer identify the same transactions, because a failover lost ids or a dump was restored into
+//! another cluster.
 
 use queue_core::{Job as _, JobId, JobState, Store};
 use sqlx::{Connection as _, PgConnection, PgPool, Row as _, postgres::PgPoolOptions};
@@ -35,7 +36,8 @@ async fn f70_a_lane_born_after_a_failover_that_lost_transactions_is_served() {
     eventually("the standby has the worker", async || database.count(announced_there).await.unwrap() == 1).await;
     let behind = number(&database.pool).await;
     upstream.set(Mode::Drop);
-    // These transaction ids are lost with the primary, but the worker has seen them.
+    // The standby no longer receives the WAL, so transaction ids from here on are lost with the primary. The worker reads snapshots with
+    // these ids before the failover.
     for _ in 0..2_000 {
         sqlx::query("select pg_current_xact_id()").execute(&database.pool).await.unwrap();
     }
@@ -78,7 +80,7 @@ async fn f70_a_worker_continues_in_a_cluster_into_which_its_database_was_restore
     assert!(!worker.has_ended());
 }
 
-/// Statement that inserts a lane as a dump restores it, with a transaction id of another cluster.
+/// Statement that inserts a lane row as restored from a dump. The row contains a transaction id of another cluster.
 const RESTORED: &str = "insert into queue.lane (lane, queue, job_type, priority, solo, born)
    values (queue.lane_id($1, 'do', 100::smallint, false), $1, 'do', 100, false, $2::xid8)";
 
@@ -132,7 +134,7 @@ async fn a_lane_with_a_future_number_is_not_taken_for_new_at_every_scan() {
     transaction.commit().await.unwrap();
     assert!(born(&mut c, Some(&between)).await);
     assert_eq!(lanes(&mut c, Some(&between)).await.1, 1);
-    // A snapshot of a server with higher transaction ids.
+    // `lost` is a snapshot of a server whose transaction ids were higher than those of this server.
     let lost = "88888888888888:88888888888888:";
     assert!(born(&mut c, Some(lost)).await && born(&mut c, None).await);
     assert_eq!(lanes(&mut c, Some(lost)).await.1, 2);

@@ -1,4 +1,4 @@
-//! Tests a pooler between the workers and the server.
+//! Tests workers that connect to the server through a pooler that rejects or ignores startup settings.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ async fn f39_a_pooler_that_drops_the_settings_is_noticed_and_jobs_run_neverthele
         let ours = "select count(*) from pg_stat_activity where application_name like 'queue-worker %' and datname = current_database()";
         eventually("it is connected", async || database.count(ours).await.unwrap() >= 4).await;
         works(&database.pool).await;
-        // Behind a pooler, the notification of this job may never arrive.
+        // Behind a pooler, a notification may never arrive. The next enqueue sends none, because no worker is registered as idle.
         sqlx::query("delete from queue.idle").execute(&database.pool).await.unwrap();
         let job = enqueue(&database.pool, Act::Ok(String::new())).await;
         eventually("it is found by a poll", async || is_completed(&database.pool, job).await).await;

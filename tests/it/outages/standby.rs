@@ -13,7 +13,7 @@ use tests::{
 
 use super::{announced, begin, complains_with_restraint, enqueue, is_completed, nothing_is_charged, worker, works};
 
-/// Returns the same database on the standby.
+/// Returns a handle to the copy of `database` on the standby.
 async fn on(standby: &TestServer, database: &Database) -> Database {
     let pool = PgPoolOptions::new().max_connections(4).connect(&standby.url(&database.name)).await.unwrap();
     Database { name: database.name.clone(), pool }

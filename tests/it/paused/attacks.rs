@@ -122,7 +122,7 @@ async fn an_uncommitted_pause_stops_no_job_and_is_acknowledged_by_no_worker() {
         pause_and_wait(&db, &post).await;
         let mut open = on.begin().await.unwrap();
         let number = Queue::on(&mut open).pause(&mail).await.unwrap();
-        // This notification makes workers read the pauses. Cancellations use the same notification.
+        // This notification makes workers read the pauses while the pause is still uncommitted. Cancellations send the same notification.
         sqlx::query("select queue.notify('wake', '!control')").execute(&db.pool).await.unwrap();
         for _ in 0..3 {
             let job = enqueue(&db, "mail", quick()).await;
@@ -151,8 +151,8 @@ async fn a_frozen_worker_is_waited_for_until_its_lease_ends_and_starts_nothing_w
     let mail = Scope::queue("mail");
     let zombie = start(&db.url, &[("TTL_MS", "1500"), ("CONCURRENCY", "2")]);
     announced(&db, 1).await;
-    // The quick jobs show that the jobs of this queue are short, so the worker claims many jobs in advance. When the worker stops, the
-    // slow jobs occupy its slots.
+    // The quick jobs show that the jobs of this queue are short, so the worker claims many jobs in advance. By the time the worker is
+    // frozen, slow jobs occupy its slots.
     fill(&db.pool, "mail", 400, 0).await;
     fill(&db.pool, "mail", 40, 300).await;
     let held = "select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease";

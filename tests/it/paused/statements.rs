@@ -1,4 +1,4 @@
-//! Tests the SQL statements for pauses. Covers the workers that must acknowledge a pause, the number of jobs that wait for a pause, and
+//! Tests the SQL statements for pauses. Covers the workers that must acknowledge a pause, the number of ready jobs in a paused scope, and
 //! the order in which pauses become visible.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{connect, enqueue, pause, quick, resume};
 
-/// Returns the workers that have not acknowledged the pause yet.
+/// Returns the workers that have not acknowledged the pause of `scope` yet, or `None` if the scope is not paused.
 async fn awaited(db: &TestDb, scope: &Scope) -> Option<Vec<Uuid>> {
     let found = Queue::new(&db.pool).pause_awaits(scope).await.unwrap();
     found.map(|found| found.into_iter().map(|one| one.worker).collect())

@@ -13,8 +13,8 @@ use super::{
     work::{WORKER, cli, ok, until},
 };
 
-/// Regression test: a policy on `job` alone hid the payloads, so each claimed job became a dead letter. A policy on `ready` left all jobs
-/// waiting.
+/// Regression test: row-level security on `job` alone hid the payloads, so each claimed job became a dead letter. Row-level security on
+/// `ready` left all jobs waiting.
 #[tokio::test]
 #[ignore = "deep"]
 async fn hidden_rows_lead_to_no_verdict_and_their_table_is_named() {

@@ -211,7 +211,8 @@ workers ro
 write_logs w
 ";
 
-/// Privileges of roles on each table, view or sequence: select, insert, update, delete, usage. Column names limit the readable columns.
+/// Privileges of each role on each table, view or sequence. S, I, U and D stand for select, insert, update and delete. The privileges on
+/// sequences are spelled out. If a role can read only some columns, these columns are listed.
 const TABLES: &str = "
 active_key w:SIUD r:S o:S
 audit r:S o:S

@@ -28,7 +28,7 @@ pub(super) async fn until(store: &RoledStore, id: JobId, expected: &str) {
     eventually(&format!("job {id} is {expected}"), async || state(store, id).await.as_deref() == Some(expected)).await;
 }
 
-/// Runs the command line as this user. Returns the exit code and the output.
+/// Runs the command line as `user`. Returns the exit code and the output.
 pub(super) fn cli(store: &RoledStore, user: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(CLI).args(arguments).env("DATABASE_URL", store.url(user)).env("NO_COLOR", "1").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -157,7 +157,7 @@ async fn a_worker_starts_works_recovers_and_runs_housekeeping_without_the_privil
         until(&store, id, end).await;
     }
     eventually("days are made", async || store.db.count(&exists(7)).await.unwrap() == 1).await;
-    // Other sessions may hold the lock that a drop needs, so the test retries the drop like a worker.
+    // Another session may hold a lock that conflicts with the drop, so the test retries the drop as a worker does.
     eventually("days are dropped", async || {
         let _ = sqlx::query("select queue.worker_drop_day('7 days')").execute(&runner).await;
         store.db.count(&exists(-9)).await.unwrap() == 0
@@ -299,7 +299,7 @@ async fn a_store_of_another_name_has_roles_of_that_name() {
     store.server.stop().unwrap();
 }
 
-/// Queues cannot be assigned to a role of the store or to its owner, because such a role keeps its other privileges.
+/// Queues cannot be assigned to the store's own roles or to the store's owner, because such a role would keep its other privileges.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_producer_for_some_queues_is_neither_a_role_of_the_store_nor_its_owner() {

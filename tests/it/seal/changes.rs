@@ -83,7 +83,7 @@ async fn each_version_is_opened_in_its_sealed_version_and_then_upgraded() {
     First { card: CARD.to_owned() }.enqueue(&db.pool).unique("one").await.unwrap();
     let replaces = Second { cards: vec![CARD.to_owned(); 3] }.enqueue(&db.pool).unique("one");
     let replaced = replaces.on_conflict(queue_core::OnConflict::Replace).await.unwrap().id();
-    // The payload of the first version is stored in a job of the second version.
+    // Stores the sealed payload of the first version in a job of the second version. The worker must reject this payload.
     let moved = Second { cards: Vec::new() }.enqueue(&db.pool).await.unwrap().id();
     tamper(&db, &format!("update queue.job set payload = (select payload from queue.job where id = {first}) where id = {moved}")).await;
     db.run_until_idle(Worker::new(db.pool.clone()).register::<Second>()).await;

@@ -1,5 +1,5 @@
-//! Tests faults of keys and sealed payloads. Nothing is written in plaintext, and no job is lost. The error names the fix and reveals no
-//! payload.
+//! Tests missing keys, wrong keys, and damaged sealed payloads. Nothing is written in plaintext, and no job is lost. The error names the
+//! fix and reveals no payload.
 
 use std::time::Duration;
 
@@ -169,7 +169,7 @@ async fn a_changed_or_moved_payload_is_a_dead_letter_and_affects_no_other_job() 
         for job in &bad[..5] {
             db.until(*job, JobState::Dead).await;
         }
-        // Another test in this process may register a keyring with that name, so the outcome of the last job is not checked.
+        // Another test in this process may register the keyring `removed`, so the outcome of the last job is not checked.
         tests::eventually("the last has been tried", async || db.count("select count(*) from queue.failure").await == 6).await;
     })
     .await;

@@ -1,5 +1,5 @@
 //! Tests ordering, uniqueness and fair keys that are derived from a sealed payload. The derived keys cannot be guessed from the store,
-//! and behave like keys derived from other payloads.
+//! and behave like keys derived from unsealed payloads.
 
 use queue_core::{EnqueueOutcome, Error, Job as _, Keyring, job, schedule::Schedule, use_keyring};
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,8 @@ async fn keys_derived_from_payloads_cannot_be_guessed_and_survive_a_key_rotation
     let behind = pay("hunter2").enqueue(&db.pool).unique("its own").await.unwrap();
     let ahead = "select count(*) from queue.blocked";
     assert_eq!(db.count(ahead).await, 1, "{} waits behind {}", behind.id(), first.id());
-    // An empty ordering key means the whole queue, for every type.
+    // The option `fifo` uses the empty ordering key, which orders all jobs of `fifo` types in a queue. The empty key is the same for
+    // sealed and unsealed types.
     Line::card().enqueue(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.job where key = queue.key_id('default', '')").await, 1);
     // A schedule stores the derived keys in its options.

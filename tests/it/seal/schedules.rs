@@ -1,4 +1,4 @@
-//! Tests schedules of sealed types: the stored payload is sealed, and a second declaration of the schedule does not change the payload.
+//! Tests schedules of sealed types. The stored payload is sealed, and an identical second declaration does not change the stored payload.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{give, sealed, stored, tables_with};
 
 sealed!(Report, "seal_report", "schedules");
 
-/// Job type that declares its own schedule, with its default value as the payload.
+/// Job type whose schedule is declared by each worker.
 #[job(send_only, name = "seal_nightly", seal = "schedules")]
 #[derive(Serialize, Deserialize)]
 struct Nightly {

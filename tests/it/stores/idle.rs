@@ -11,7 +11,7 @@ use tests::{Act, server::TestServer, within};
 
 use super::{RunningWorker, enqueue, state, worker_over};
 
-/// Duration of each measurement in seconds.
+/// Duration of the measurement, in seconds.
 const SECONDS: u32 = 10;
 const PATIENCE: Duration = Duration::from_mins(3);
 
@@ -54,7 +54,8 @@ async fn idle(stores: u32) {
         roster.put(Member::new(&name, &db.pool, Store::new(&name).unwrap()).unwrap());
     }
     let running = RunningWorker::start(worker_over(&roster));
-    // The worker starts on all stores concurrently, and each store also has its first maintenance.
+    // The first jobs may take long, because the worker starts on all stores concurrently and also runs the first maintenance of each
+    // store.
     let members = roster.all();
     let mut jobs = Vec::new();
     for member in members.iter() {
@@ -78,7 +79,7 @@ async fn idle(stores: u32) {
         left == 0
     })
     .await;
-    // An idle session publishes its statistics within ten seconds.
+    // An idle session publishes its statistics within ten seconds. After this sleep, the statistics contain all earlier transactions.
     tokio::time::sleep(Duration::from_secs(12)).await;
     let before = transactions(&db.pool).await;
     tokio::time::sleep(Duration::from_secs(SECONDS.into())).await;

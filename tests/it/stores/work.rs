@@ -40,7 +40,7 @@ async fn jobs_of_many_stores_run_in_one_worker_and_none_is_left_behind() {
             until_done(member, plain).await;
             until_done(member, retried).await;
         }
-        // During this pause, the worker releases all stores.
+        // During this sleep, the worker releases all stores.
         tokio::time::sleep(Duration::from_millis(900)).await;
     }
     let workers = async || {
@@ -154,7 +154,8 @@ async fn a_store_whose_worker_cannot_be_created_stops_alone() {
     until_done(&bad, first).await;
     eventually("it has no worker", async || db.count("select count(*) from bad.worker").await == 0).await;
     is_bad.store(true, SeqCst);
-    // A statement that was sent before the fault may still be in flight.
+    // A worker that was created before the fault may not have registered yet, and may complete a job. The test therefore enqueues jobs
+    // until one stays ready.
     let mut waits = first;
     eventually("no worker is made for it", async || {
         waits = enqueue(&bad, Act::Ok("waits".into())).await;

@@ -1,4 +1,4 @@
-//! Tests drains and assertions, each in a transaction of a separate database.
+//! Tests drains and assertions. Each test has its own database, and each drain runs in the test's transaction.
 
 use std::{
     sync::{Arc, Mutex},
@@ -17,7 +17,7 @@ use tests::TestDb;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-// The job types are `send_only`, so that the other workers in this binary do not run them. Those workers lack the handlers' state.
+// The job types are `send_only`, so that workers of other tests in this binary do not run them. Those workers lack the handlers' state.
 
 /// Names of the called handlers, in the order of the calls.
 type CalledHandlers = Arc<Mutex<Vec<String>>>;

@@ -70,14 +70,14 @@ form!(Signed { n: i64 });
 
 #[test]
 fn added_removed_renamed_and_retyped_fields() {
-    // Payloads may omit the new fields.
+    // Compatible changes: optional fields are added, and fields become optional, are renamed with an alias or get a wider type.
     assert_eq!(changed::<Plain, Strict>(), Ok(()));
     assert_eq!(changed::<Plain, WithOption>(), Ok(()));
     assert_eq!(changed::<Plain, WithDefault>(), Ok(()));
     assert_eq!(changed::<RequiredText, WithOption>(), Ok(()), "what was needed may be left out");
     assert_eq!(changed::<Plain, RenamedWithAlias>(), Ok(()));
     assert_eq!(changed::<Narrow, Wide>(), Ok(()));
-    // Payloads must contain the new fields.
+    // Incompatible changes: required fields are added, and fields are removed, renamed or retyped.
     is_noticed::<Plain, Required>(&[
         "`locked`, version 1: {\"to\":\"text\"}",
         "missing field `cc` at `$`",

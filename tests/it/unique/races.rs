@@ -90,8 +90,8 @@ async fn a_live_key_never_has_two_live_jobs() {
         forget(&db, &stopped)
     );
     db.check_invariant().await;
-    // A job id contains the time at which the key was found free, rounded to a millisecond. The finish time of a job is the time of its
-    // verdict.
+    // Counts jobs that were created before the previous job of their key had finished. A job id contains the time at which the key was
+    // found free, rounded to a millisecond. The finish time of a job is the time of its verdict.
     let two = "select count(*) from (
         select id, lag(coalesce(finished_at, 'infinity')) over (partition by payload -> 'act' ->> 'Ok' order by id) as before from queue.jobs
       ) j where before > queue.enqueued_at(id) + interval '1 ms'";
@@ -177,7 +177,7 @@ async fn a_claim_never_returns_a_payload_that_was_replaced_before() {
     db.finish().await;
 }
 
-/// Claims and reads the payloads as a worker does, from the result of the claim itself.
+/// Claims jobs, and reads their payloads from the result of the claim, as a worker does.
 async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId, u64)> {
     let lanes: Vec<i64> = on.all("select distinct lane from queue.lane").await;
     let token = uuid::Uuid::new_v4();

@@ -55,7 +55,7 @@ async fn of_dead_letters_of_one_key_one_is_requeued() {
         let lease = claim(&mut on, worker, 1).await.unwrap();
         settle(&mut on, &lease.all("dead")).await.unwrap();
     }
-    // Jobs that held a key for an interval, which has ended, do not take the key again.
+    // The interval of the key ends before the requeue, so both jobs are requeued, and neither takes the key again.
     for _ in 0..2 {
         say("1").enqueue(&mut on).unique("interval").unique_while(While::For(Duration::from_hours(1))).await.unwrap();
         let lease = claim(&mut on, worker, 1).await.unwrap();
@@ -63,7 +63,7 @@ async fn of_dead_letters_of_one_key_one_is_requeued() {
         db.run("update queue.unique_key set until = now() - interval '1 s' where held = 'until'").await;
     }
     let other = say("2").enqueue(&mut on).await.unwrap();
-    // The value is written directly and is not the hash of any key.
+    // The uniqueness value `2` is written directly and is not the hash of any key. The job is therefore requeued as a job without a key.
     sqlx::query("update queue.job set system = '{\"unique\": \"2\"}' where id = $1").bind(other.id()).execute(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
     settle(&mut on, &lease.all("dead")).await.unwrap();

@@ -40,7 +40,7 @@ fn holds(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Queries the causes of a job and checks each cause. Returns the first cause.
+/// Queries the causes that keep a job from running, and checks each cause. Returns the first cause.
 async fn query_first_cause(on: &mut PgConnection, job: i64) -> String {
     let mut tx = on.begin().await.unwrap();
     run(&mut tx, "set transaction isolation level repeatable read").await;
@@ -80,7 +80,7 @@ async fn operate_on(db: &TestDb, random: &mut fastrand::Rng, jobs: &[JobId]) {
     let store = Store::default();
     let scope = [operate::Scope::EVERYTHING, operate::Scope::queue("default"), operate::Scope::job_type("do")][random.usize(..3)].clone();
     let job = queue_core::JobRef::from_id(jobs[random.usize(..jobs.len())]);
-    // The store rejects operations that come too late, and operations that the job's state forbids.
+    // Errors are ignored, because the store rejects operations that come too late or that the job's state forbids.
     match random.u8(..7) {
         0 => drop(Queue::new(&db.pool).store(store).pause(&scope).await),
         1 | 2 => drop(Queue::new(&db.pool).store(store).resume(&scope).await),

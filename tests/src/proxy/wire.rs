@@ -4,7 +4,7 @@
 #[derive(Default)]
 pub(super) struct Replies {
     buffer: Vec<u8>,
-    /// Messages that are withheld until the transaction status arrives. The first message ends a command.
+    /// Messages that are withheld until the transaction status arrives. The first one reports the completion of a command.
     held: Vec<u8>,
     /// Tags of the commands in `held`.
     tags: Vec<String>,
@@ -72,7 +72,7 @@ fn changes(tag: &str, application: &str) -> bool {
     }
 }
 
-/// Returns the new application name if a message reports one. The loops of a worker pass a connection to each other and change the name.
+/// Returns the new application name if a message reports one. The loops of a worker share connections, and each loop sets its own name.
 fn renamed(message: &[u8]) -> Option<String> {
     let rest = message.strip_prefix(b"S")?.get(4..)?;
     let mut words = rest.strip_prefix(b"application_name\0")?.split(|byte| *byte == 0);

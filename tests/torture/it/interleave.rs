@@ -1,6 +1,7 @@
 //! Runs every pair of write statements on the same jobs. The second statement starts after the first transaction has ended, or while the
-//! first transaction is open and later commits or rolls back. The module `triples` runs three statements concurrently, and `zombie` runs
-//! a zombie's writes between two other statements. Waits are read from the server's lock tables, so no test depends on timing.
+//! first transaction is open. An open first transaction is then committed or rolled back. The module `triples` runs three statements
+//! concurrently, and `zombie` runs a zombie's writes between two other statements. Waits are read from the server's lock tables, so no
+//! test depends on timing.
 
 mod statement;
 mod side_statement;
@@ -19,8 +20,8 @@ use side_statement::SideStatement;
 use statement::Statement;
 use tests::TestDb;
 
-/// Runs each statement of `first` with every statement, in every `Form`. The invariant must hold after each run. At most one verdict on a
-/// lease may take effect.
+/// Runs each statement of `first` with every statement, in each applicable `Form`. After each run, the invariants must hold, so that for
+/// example every job has exactly one entry. At most one verdict on a lease may take effect.
 async fn against_all(first: &'static [Statement]) {
     let db = TestDb::new().await;
     let mut player = PairPlayer::new(&db).await;
@@ -113,7 +114,8 @@ async fn map_statements_race_and_each_part_counts_once() {
     against_all(side_statement::MAPS).await;
 }
 
-/// Bulk forms of the statement behind `enqueue_with`. The test `keys::crowd` runs them against all statements.
+/// Statements that do in bulk what `enqueue_with` does, and that are not run here. The test `keys::crowd` enqueues batches while workers
+/// run.
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 #[test]

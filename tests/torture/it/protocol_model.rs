@@ -45,7 +45,7 @@ impl Model for Protocol {
         properties
     }
 
-    /// Excludes states with high sequence numbers or attempts, because both grow without bound.
+    /// Excludes states with high sequence numbers or attempt numbers, because both grow without bound.
     fn within_boundary(&self, state: &State) -> bool {
         state.db.next <= 4 && state.db.attempts.iter().all(|attempts| *attempts <= 4)
     }
@@ -81,8 +81,8 @@ fn broken(protocol: Protocol, property: &'static str) -> Vec<Step> {
     way
 }
 
-/// Returns a stuck state, if there is one, and the number of states. From a stuck state the jobs can no longer complete, even without
-/// further faults.
+/// Returns a stuck state, if any, and the total number of states. From a stuck state, the jobs can no longer complete even if no further
+/// fault occurs.
 fn stuck(protocol: Protocol) -> (Option<State>, usize) {
     let first = State::new(protocol.faults);
     let mut numbers = HashMap::from([(first.clone(), 0)]);
@@ -116,7 +116,7 @@ fn stuck(protocol: Protocol) -> (Option<State>, usize) {
     (good.iter().position(|good| !good).map(|at| states[at].clone()), states.len())
 }
 
-/// Maximum number of faults on a path, unless `PROTOCOL_FAULTS` is set. The number keeps the test short.
+/// Maximum number of faults on a path, unless `PROTOCOL_FAULTS` is set. The low number keeps the test short.
 const FAULTS: u8 = 2;
 
 fn protocol(variant: Variant) -> Protocol {

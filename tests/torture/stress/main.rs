@@ -1,5 +1,5 @@
-//! `cargo stress`: runs the tests of tier 1 five times, while four busy loops run, and without retries. A test that fails here depends on
-//! the speed of the machine.
+//! `cargo stress`: runs the tier 1 tests (`tests/README.md`) five times without retries, while four busy loops occupy the CPU. A test
+//! that fails here depends on the speed of the machine.
 
 use std::{
     env, hint,

@@ -1,4 +1,4 @@
-//! A job in a batch has no log of its own.
+//! `keep_logs` cannot be combined with `batch`, because a job in a batch has no log of its own.
 
 use queue_core::{
     JobResult,

@@ -1,4 +1,4 @@
-//! A struct without the attribute is not a job, also in a batch.
+//! A struct without `#[job]` cannot be the job of a batch handler.
 
 use queue_core::{batch::{BatchContext, JobBatch}, JobResult, handler};
 use serde::{Serialize, Deserialize};

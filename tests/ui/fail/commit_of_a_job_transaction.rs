@@ -1,4 +1,4 @@
-//! The transaction of a job ends with `complete` or `fail`, not with `commit`.
+//! The transaction of a job ends with `complete` or `fail`, not with `commit` or `rollback`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

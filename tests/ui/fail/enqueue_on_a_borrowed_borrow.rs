@@ -1,4 +1,4 @@
-//! A reference to a borrowed connection is rejected, and so are connections of other sqlx versions.
+//! A reference to a `&mut Transaction` is rejected. The error describes the accepted connections, including their sqlx version.
 
 use queue_core::{
     Job as _, job,

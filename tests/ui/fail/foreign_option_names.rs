@@ -1,4 +1,4 @@
-//! Option names of other systems are answered with the name that is meant.
+//! The error for an option name of another job queue suggests the equivalent option.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A generic payload is one error, without others at its handler.
+//! A generic payload causes one error, without further errors at its handler.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Serialize, Deserialize};

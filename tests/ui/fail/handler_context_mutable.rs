@@ -1,4 +1,4 @@
-//! A handler does not change its context.
+//! A handler must take its context by shared reference.
 
 use queue_core::{Context, JobResult, handler, job};
 use serde::{Serialize, Deserialize};

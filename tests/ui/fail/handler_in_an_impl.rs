@@ -1,4 +1,4 @@
-//! A handler is not an associated function.
+//! A handler cannot be an associated function.
 
 use queue_core::{Context, JobResult, handler, job};
 use serde::{Serialize, Deserialize};

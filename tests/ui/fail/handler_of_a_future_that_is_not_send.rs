@@ -1,4 +1,4 @@
-//! The future of a handler is sent between threads.
+//! The future of a handler must be `Send`, because it moves between threads.
 
 #![allow(unused_imports)]
 

@@ -1,4 +1,4 @@
-//! A struct without the attribute is not a job, which is one error.
+//! A handler of a struct without `#[job]` causes only one error.
 
 use queue_core::{Context, JobResult, handler};
 use serde::{Serialize, Deserialize};

@@ -1,4 +1,4 @@
-//! The parameters of a handler match the option `batch` of its job type.
+//! The parameters of a handler must match the option `batch` of its job type.
 
 use queue_core::{
     Context, JobResult,

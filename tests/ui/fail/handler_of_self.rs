@@ -1,4 +1,4 @@
-//! A handler is not an associated function, also with `Self` as its job.
+//! A handler cannot be an associated function, even if its job type is `Self`.
 
 use queue_core::{Context, JobResult, handler, job};
 use serde::{Serialize, Deserialize};

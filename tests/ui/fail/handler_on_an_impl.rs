@@ -1,4 +1,4 @@
-//! An `impl Handler` needs no attribute.
+//! The attribute `handler` is rejected on an `impl Handler`, which needs no attribute.
 
 #![allow(unused_imports)]
 

@@ -1,4 +1,4 @@
-//! A handler with the result type of the crate `anyhow`, which this module imitates.
+//! A handler cannot return `anyhow::Result`. The module `anyhow` imitates the crate.
 
 use queue_core::{Context, Handler, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Options of the job type belong to the payload.
+//! Options of the job type belong in the attribute `job` of the payload, not in the attribute `handler`.
 
 #![allow(unused_imports)]
 

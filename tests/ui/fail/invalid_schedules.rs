@@ -1,4 +1,4 @@
-//! Cron expressions and time zones are checked at compile time, and both mistakes of an attribute are reported.
+//! Cron expressions and time zones are checked at compile time. If both are invalid, both errors are reported.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

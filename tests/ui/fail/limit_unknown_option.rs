@@ -1,4 +1,4 @@
-//! The error for an unknown option of a limit lists the known options.
+//! The error for an unknown option of a limit suggests a similar option.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

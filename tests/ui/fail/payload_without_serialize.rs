@@ -1,4 +1,4 @@
-//! The derives may stand above the attribute, where it does not see them.
+//! A payload without `Serialize` is rejected, even if the derives are above the attribute and thus invisible to it.
 
 use queue_core::{Context, JobResult, handler, job};
 use serde::Deserialize;

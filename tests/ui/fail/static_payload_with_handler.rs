@@ -1,4 +1,4 @@
-//! A payload that borrows is one error, without others at its handler.
+//! A payload with a borrowed field causes one error, without further errors at its handler.
 
 use queue_core::{Context, JobResult, handler, job};
 use serde::{Serialize, Deserialize};

@@ -1,4 +1,4 @@
-//! The number of attempts must fit in 16 bits.
+//! The number of attempts is at most 32767.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

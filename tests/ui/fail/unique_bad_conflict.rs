@@ -1,4 +1,4 @@
-//! An unknown conflict policy is rejected.
+//! The conflict policy is an identifier, not a string.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A later version needs an upgrade, because jobs of earlier versions may still be queued.
+//! A job type with a handler and a version greater than 1 needs an upgrade, because jobs of earlier versions may still be queued.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An option that takes a number rejects a string, and an option that takes a string rejects a number.
+//! An option that takes a string rejects a number.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

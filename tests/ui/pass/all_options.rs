@@ -1,4 +1,4 @@
-//! Every option of the attribute sets its constant in `Options`.
+//! Each option of the attribute is set in the field of `Options` with the same name.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `crate = ..` sets another path of `queue_core`. The expansion then does not use the path `::queue_core`.
+//! The option `crate` sets the path of `queue_core`. The expansion then does not use the path `::queue_core`.
 
 mod vendor {
     pub mod deep {

@@ -1,4 +1,4 @@
-//! A fair key can be any expression over the payload, and combines with an ordering key.
+//! A fair key can be any expression over the payload, and can be combined with an ordering key.
 
 use queue_core::{JobType, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A function with `#[handler]` may be written by a `macro_rules!` macro, with a type, a name or a body of its caller.
+//! A function with `#[handler]` may be written by a `macro_rules!` macro, with a type, a name or a body that its caller passes.
 
 use queue_core::{
     Context, JobResult,
@@ -53,7 +53,7 @@ single!(cx, Package, &Context, (), ());
 single!(r#type, Order, &Durable, u64, 1);
 batch!(Push);
 
-/// A function within an associated function is free.
+/// Type whose associated function contains a handler. The nested function is a free function, so it can be a handler.
 struct Scope;
 
 impl Scope {

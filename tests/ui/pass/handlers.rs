@@ -91,7 +91,7 @@ macro_rules! nothing {
 }
 nothing!(nightly, domain::Nightly);
 
-/// A deprecated handler and a handler whose name is that of a function parameter.
+/// Deprecated handler that has the name of a parameter of the generated function.
 #[handler]
 #[deprecated]
 #[allow(deprecated)]

@@ -1,4 +1,4 @@
-//! A payload with `Default` declares a schedule.
+//! A payload that implements `Default` can declare a schedule.
 
 use std::time::Duration;
 

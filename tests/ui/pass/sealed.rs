@@ -1,4 +1,4 @@
-//! `seal` combines with all other options. The keys are set at run time.
+//! `seal` can be combined with other options. The keys are set at run time.
 
 use queue_core::{
     JobResult, JobType, Keyring, Secret,

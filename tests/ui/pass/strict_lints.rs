@@ -1,4 +1,4 @@
-//! The expansion compiles in a crate that forbids unsafe code and denies all rustc lints.
+//! The expansion compiles in a crate that forbids unsafe code and denies most rustc lints.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations, unreachable_pub, unused, unused_qualifications, nonstandard_style, warnings)]

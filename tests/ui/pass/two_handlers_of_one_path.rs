@@ -1,4 +1,4 @@
-//! Two handlers of a job type are found even if their types have the same path.
+//! Two handlers of a job type are found even if the handler functions have the same path.
 
 use queue_core::{
     Context, JobResult, handler, job,

@@ -33,7 +33,7 @@ impl Handler for SendEmail {
     }
 }
 
-/// Job type with a later version. A `send_only` type needs no upgrade.
+/// `send_only` job type in its second version. Such a type needs no upgrade.
 #[job(send_only, version = 2)]
 #[derive(Serialize, Deserialize)]
 struct Sent;

@@ -1,4 +1,4 @@
-//! A worker registers the job types of this crate, and its command line takes functions that create the state of their handlers.
+//! A worker can register the job types of this crate. `main!` takes functions that create the state of their handlers.
 
 use queue_core::{Context, Handler, JobResult, job, sqlx::PgPool};
 use queue_worker::Worker;

@@ -3,7 +3,7 @@
 use queue_core::job;
 use serde::{Deserialize, Serialize};
 
-/// Charges, books and confirms an order, each once.
+/// Charges, books and confirms an order. Each of the three operations takes effect once.
 #[job(send_only, queue = "orders", durable, max_attempts = 5, backoff = exponential("100ms", max = "10m"))]
 #[derive(Serialize, Deserialize)]
 pub struct FulfilOrder {
@@ -11,7 +11,7 @@ pub struct FulfilOrder {
     pub order: i64,
 }
 
-/// Sends one mail. At most 30 start per minute.
+/// Sends one mail. At most 30 jobs of this type start per minute.
 #[job(send_only, queue = "mail", timeout = "30s", limit(rate = "30/1m"))]
 #[derive(Serialize, Deserialize)]
 pub struct SendMail {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use shop_domain::FulfilOrder;
 use sqlx::PgPool;
 
-/// Creates the table of the orders.
+/// Creates the table `orders`.
 ///
 /// # Errors
 /// Returns the error of the database.

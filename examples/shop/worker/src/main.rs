@@ -1,10 +1,11 @@
-//! Worker of the shop: `DATABASE_URL=.. cargo run -p shop-worker -- run --migrate`. Has the handlers of the job types in `shop-domain`.
+//! Worker of the shop: `DATABASE_URL=.. cargo run -p shop-worker -- run --migrate`. Contains the handlers of the job types in
+//! `shop-domain`.
 
 use queue_core::{Context, Job as _, JobResult, durable::Durable, handler};
 use shop_domain::{DailyReport, FulfilOrder, SendMail};
 use sqlx::{PgConnection, PgPool};
 
-/// Simulates a mail service. Only the worker links its client.
+/// Client of a simulated mail service. Only the worker program links this client; the web server does not.
 struct Mailer;
 
 impl Mailer {
@@ -24,7 +25,7 @@ async fn charge(order: i64, key: String) -> std::io::Result<String> {
 #[handler]
 async fn fulfil_order(job: FulfilOrder, cx: &Durable) -> JobResult {
     let receipt = cx.step("charge", charge(job.order, cx.key("charge"))).await?;
-    // The receipt, the mail and the completion of the step are one commit.
+    // The receipt, the enqueue of the mail and the journal entry of the step commit together.
     let book = async |tx: &mut PgConnection| {
         let book = sqlx::query_scalar("update orders set receipt = $2 where id = $1 returning email").bind(job.order).bind(&receipt);
         let to = book.fetch_one(&mut *tx).await?;

@@ -1,4 +1,4 @@
-//! Job type of the demo, which reads one file and stores its digest.
+//! Demo job that reads one file and stores its digest.
 
 use std::{
     fs::{self, File},
@@ -38,7 +38,7 @@ impl Handler for HashFile {
         let stop = cx.cancelled().clone();
         // Reading a file blocks the thread, and a handler must not block a runtime thread.
         let (digest, bytes) = tokio::task::spawn_blocking(move || hash(&path, &stop)).await??;
-        // An attempt may be repeated, so the statement does not overwrite an existing digest.
+        // An attempt may be repeated. If an earlier attempt has stored the digest, `store` keeps it and returns false.
         if table::store(cx.pool(), &self, digest, bytes).await? {
             cx.state::<Stored>().0.fetch_add(1, Relaxed);
         }

@@ -1,7 +1,7 @@
-//! `cargo demo [FOLDER]` finds duplicate files. Each file is a job, enqueued in the transaction that writes the file's row.
+//! `cargo demo [FOLDER]` finds duplicate files. For each file, the transaction that inserts the file's row also enqueues a job.
 //!
-//! `find_duplicates` below is the program flow. `hash` contains the job and its handler, `table` the SQL, `walk` the search for files,
-//! and `report` the output.
+//! `find_duplicates` below runs the steps of the program. `hash` contains the job and its handler, and `table` contains the SQL. `walk`
+//! searches for files, and `report` prints the output.
 
 mod hash;
 mod report;
@@ -161,8 +161,8 @@ async fn hash_all(pool: &PgPool, run: &Run, folder: &Path, stored: &Stored, bar:
     Ok(end?)
 }
 
-/// Waits until the run is finished and updates the progress bar. Counts the run's unfinished jobs, which is expensive, only once a second
-/// and when all files seem to be done.
+/// Updates the progress bar until the run is finished. The count of the run's unfinished jobs is expensive, so it is queried only once a
+/// second and when all files seem to be done.
 async fn wait_until_over(pool: &PgPool, run: &Run, stored: &Stored, bar: &ProgressBar) -> sqlx::Result<()> {
     for tick in 1_u64.. {
         let troubles = run.troubles(pool).await?;

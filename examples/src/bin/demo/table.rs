@@ -1,11 +1,11 @@
-//! Tables of the demo. As in an application, the tables are in the same database as the queue.
+//! Tables and queries of the demo. As in an application, the tables are in the same database as the queue.
 
 use queue_core::{Job as _, JobHandle, JobId};
 use sqlx::PgPool;
 
 use crate::hash::HashFile;
 
-/// Tables of runs and of the files of each run. Runs of the last day are kept for inspection.
+/// Statements that create the tables of runs and files, and delete runs older than one day. Newer runs are kept for inspection.
 const TABLES: &str = "
 select pg_advisory_xact_lock(hashtext('demo'));
 create schema if not exists demo;
@@ -90,7 +90,7 @@ pub(crate) async fn store(pool: &PgPool, job: &HashFile, digest: [u8; 32], bytes
 impl Run {
     /// Counts all jobs of the run by state.
     pub(crate) async fn counts(&self, pool: &PgPool) -> sqlx::Result<Counts> {
-        // A range of job ids is also a range of enqueue times, so the database does not scan the whole history.
+        // A range of job ids is also a range of enqueue times. The query therefore reads only the part of the history from that period.
         self.count(pool, "select state, count(*) from queue.jobs where id between $1 and $2 and queue = $3 group by state").await
     }
 

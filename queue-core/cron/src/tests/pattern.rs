@@ -1,5 +1,5 @@
-//! Independent matcher of cron expressions. For each date, the matcher counts days to find all names that the day fields can use for the
-//! date, such as `L` or `15W`.
+//! Matcher of cron expressions that shares no code with the tested parser. The matcher determines all names that the day fields can use
+//! for a date, such as `L` or `15W`, by counting days in the date's month.
 
 use std::{collections::BTreeSet, ops::Range, sync::OnceLock};
 
@@ -67,8 +67,8 @@ impl Pattern {
         })
     }
 
-    /// Returns the first `most` matching times in seconds since 1970, starting at the midnight `from`. Tries each minute of the matching
-    /// hours within ten years.
+    /// Returns at most `most` matching times as Unix timestamps, in ascending order. The search starts at `from`, a midnight in minutes
+    /// since the Unix epoch, and covers ten years.
     pub(super) fn first(&self, from: i64, most: usize) -> Vec<i64> {
         let days = (0..3653).map(|day| from + day * 1440).filter(|day| self.names_date(*day));
         let hours = days.flat_map(|day| (0..24).map(move |hour| day + hour * 60)).filter(|hour| self.names_hour(*hour));

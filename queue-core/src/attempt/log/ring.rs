@@ -82,8 +82,8 @@ fn count_line_ends<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
     bytes.filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// Writer that replaces control characters and characters that change the text direction. Continuation lines are indented, so they cannot
-/// imitate a new log line.
+/// Writer that replaces control characters and characters that change the text direction. Text after a line break is indented, so that it
+/// cannot imitate a new log line.
 pub(in crate::attempt) struct SanitizedWriter<'a>(pub(in crate::attempt) &'a mut LogRing);
 
 impl fmt::Write for SanitizedWriter<'_> {

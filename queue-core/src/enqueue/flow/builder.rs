@@ -98,8 +98,8 @@ impl Flow {
     /// for another node, all jobs of this node wait as well. Use [`each`](Node::each) to override options of the job type. The payloads of
     /// the jobs cannot contain a [`NodeOutput`](crate::flow::NodeOutput).
     ///
-    /// The node itself is a job of the type `queue:gather`, in the queue of the many jobs. This job holds no slot while the many jobs
-    /// run. A dead letter among the many jobs counts as finished, and requeuing it does not change the counts.
+    /// The node itself is a job of the type `queue:gather`, in the same queue as the jobs that it counts. The node holds no slot while
+    /// these jobs run. A dead letter counts as finished, and requeuing it does not change the counts.
     ///
     /// ```no_run
     /// # use queue_core::{flow::{Counts, Flow, NodeOutput}, job};

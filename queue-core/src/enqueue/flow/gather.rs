@@ -1,4 +1,5 @@
-//! Nodes with many jobs. A built-in durable job waits until the jobs have finished and returns the number of jobs per outcome.
+//! Flow nodes with many jobs. Each such node is itself a built-in durable job that waits until the many jobs have finished and returns
+//! the number of jobs per outcome.
 
 use queue_macros::job;
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use crate::{
     schema::Store,
 };
 
-/// Handle to an enqueued flow. The flow exists once the transaction of its enqueue has committed.
+/// Handle to an enqueued flow. The flow exists once the transaction that enqueued the flow has committed.
 ///
 /// ```no_run
 /// # use queue_core::{flow::Flow, job};
@@ -48,7 +48,7 @@ impl FlowHandle {
         JobHandle::enqueued(JobRef::from_id(self.ids[node.at]).in_store(self.store), EnqueueOutcome::New)
     }
 
-    /// Returns the names and jobs of all nodes, in insertion order.
+    /// Returns the name and the job id of each node, in insertion order.
     pub fn jobs(&self) -> impl Iterator<Item = (&str, JobId)> {
         self.names.iter().map(String::as_str).zip(self.ids.iter().copied())
     }

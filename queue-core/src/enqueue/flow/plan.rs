@@ -78,7 +78,7 @@ pub(super) struct PlannedNode {
 pub(super) struct NestedFlow {
     pub(super) name: String,
     pub(super) parent: Option<usize>,
-    /// Sources of the edges to the roots of the nested flow.
+    /// Nodes and nested flows for which the roots of this nested flow wait.
     after: Vec<EdgeSource>,
 }
 
@@ -148,8 +148,8 @@ impl FlowPlan {
             EdgeTarget::Nested(at) if flow == self.flow => graph.nested[at].after.push(before),
             EdgeTarget::Node(at) if flow == self.flow => graph.nodes[at].waits.push((before, edge)),
             EdgeTarget::Node(at) => graph.nodes[at].fault = Some(invalid_source("of another flow")),
-            // A nested flow cannot report an error, because it is not a node. This invalid source makes the roots of the nested flow
-            // report the error.
+            // The source belongs to another flow. Errors name a node, and a nested flow is not a node, so an invalid source is stored
+            // instead. The roots of the nested flow then report the error.
             EdgeTarget::Nested(at) => graph.nested[at].after.push(EdgeSource::Node(usize::MAX)),
         }
     }
@@ -198,7 +198,7 @@ impl Edges {
     }
 }
 
-/// Resolves the edges and checks all nodes.
+/// Replaces edges from and to nested flows with edges between their nodes, and checks all nodes.
 pub(super) fn resolve(nodes: Vec<PlannedNode>, nested: &[NestedFlow], carried: Option<&TraceContext>) -> Result<CheckedFlow, Error> {
     let waits = edges(&nodes, nested)?;
     let mut checked = CheckedFlow { names: Vec::new(), jobs: Vec::new(), options: Vec::new(), edges: Edges::default(), many: Vec::new() };
@@ -224,7 +224,7 @@ pub(super) fn resolve(nodes: Vec<PlannedNode>, nested: &[NestedFlow], carried: O
     Ok(checked)
 }
 
-/// Returns the incoming edges of each node, by source.
+/// Returns the incoming edges of each node, keyed by the source node.
 fn edges(nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<BTreeMap<usize, Edge>>, Error> {
     let of = |(at, node): (usize, &PlannedNode)| {
         let mut into = BTreeMap::new();
@@ -247,7 +247,7 @@ fn edges(nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<BTreeMap<us
     nodes.iter().enumerate().map(named).collect()
 }
 
-/// Adds edges from the nodes of `before` to a target node. Fails if one of the source nodes was added after the target node.
+/// Adds an edge to the node `at` from each node of the source `before`. Fails if one of the source nodes was added after the node `at`.
 fn add_sources(
     into: &mut BTreeMap<usize, Edge>,
     (before, edge): (EdgeSource, Edge),
@@ -269,7 +269,7 @@ fn enclosing_flows(within: Option<usize>, nested: &[NestedFlow]) -> impl Iterato
     std::iter::successors(within, |within| nested[*within].parent)
 }
 
-/// Returns the nodes of the edge source `before`.
+/// Returns the nodes that the edge source `before` denotes: a single node, or the sinks of a nested flow.
 fn sources(before: EdgeSource, nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<usize>, Error> {
     let flow = match before {
         EdgeSource::Node(node) => return Ok(vec![node]),

@@ -91,7 +91,7 @@ impl WhyContext<'_> {
         }
     }
 
-    /// Formats the time in fact `name` as ` since ..`. Returns an empty string if the fact does not exist.
+    /// Formats the time in fact `name`, with the prefix ` since `. Returns an empty string if the fact does not exist.
     pub(super) fn format_since(&self, facts: Facts<'_>, name: &str) -> String {
         facts.time(name).map_or_else(String::new, |time| format!(" since {}", self.format_time(time)))
     }

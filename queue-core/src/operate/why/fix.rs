@@ -54,7 +54,7 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let id = context.job.to_string();
     let children: Vec<Facts<'_>> = facts.objects("children").collect();
     let is_child = |name: &&str| children.iter().any(|child| child.text("wait") == Some(name));
-    // A wait for map jobs has a name with the reserved suffix ` (join)`, so the name is not a signal.
+    // A name with the reserved suffix ` (join)` is a wait for a child or for map jobs, not a signal.
     let is_signal = |name: &&str| !is_child(name) && !name.ends_with(" (join)");
     let signals: Vec<&str> = facts.strings("signals").into_iter().filter(is_signal).collect();
     let first = |commands: Vec<String>| {
@@ -71,8 +71,8 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     (!both.is_empty()).then(|| both.join("; or "))
 }
 
-/// Returns the fix for a failed job: the command `again`, after the remedy that the error of an unreadable payload describes. If a
-/// requeue would fail again, the fix is to enqueue a new job and discard this one.
+/// Returns the fix for a failed job: the command `again`. The error of an unreadable payload may describe a remedy, which must be
+/// applied first. If a requeue would fail again, the fix is to enqueue a new job and discard this one.
 fn fix_failed(context: &WhyContext<'_>, error: Option<&str>, again: &[&str; 2]) -> String {
     let error = error.unwrap_or_default();
     if error.contains(WOULD_FAIL_AGAIN) {

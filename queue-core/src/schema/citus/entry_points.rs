@@ -6,11 +6,11 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use super::node_names::{LocalName, NodeNames, local_schema, writes};
 use crate::schema::store::Store;
 
-/// Functions that create and drop partitions, which must run on the coordinator.
+/// Functions that create and drop partitions. These functions must run on the coordinator.
 pub(super) const COORDINATOR_FUNCTIONS: [&str; 4] = ["add_days", "drop_day", "worker_add_days", "worker_drop_day"];
 
-/// Body of `ensure_lanes` in a distributed store. The function returns no lanes, so a bulk enqueue calls an entry point for each chunk.
-/// The ids and sequence numbers of the chunk are then allocated on the store's node.
+/// Body of `ensure_lanes` in a distributed store. With this body, the function returns no lanes, so a bulk enqueue calls an entry point
+/// for each chunk of its jobs. The ids and sequence numbers of a chunk are then allocated on the store's node.
 const MEET_LANES_BODY: &str = "
 -- A door to the node that the store is on.
 begin
@@ -26,7 +26,7 @@ const AS_WRITER: &str = "with fence as (delete from queue.fence f where f.nothin
 /// First line of every entry point. Functions that contain this line are not converted again.
 const MARK: &str = "-- A door to the node that the store is on.";
 
-/// Returns the names to use on the store's node; `None` if the store is not distributed.
+/// Returns the object names to use on the store's node; `None` if the store is not distributed.
 pub(super) async fn load_node_names(connection: &mut PgConnection, store: Store) -> sqlx::Result<Option<NodeNames>> {
     let tables = tables(connection, store).await?;
     let functions: Vec<String> = functions(connection, store).await?.iter().map(|row| row.try_get("name")).collect::<sqlx::Result<_>>()?;
@@ -114,7 +114,7 @@ fn add_fence(body: &str, language: &str, here: &str) -> String {
         return format!("select {here}.held();\n{body}");
     }
     // The fence check comes before all other declarations. Otherwise, a declaration that allocates a sequence number would lock the
-    // sequence first. That lock would block the preparation of the node to which the store has moved.
+    // sequence first. That lock would block `arrive`, which prepares a node after the store has moved to it.
     let begins = if body.trim_start().starts_with("begin\n") { body.find("begin\n") } else { body.find("\nbegin\n").map(|at| at + 1) };
     let declares = body.find("declare\n").filter(|at| begins.is_some_and(|begins| *at < begins));
     match (declares, begins) {
@@ -156,7 +156,8 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
         (row.try_get("volatility")?, row.try_get("outputs")?, row.try_get("language")?);
     let arguments: Vec<String> = (1..=inputs).map(|nr| format!("${nr}")).collect();
     let call = format!("{here}.{name}({})", arguments.join(", "));
-    // On a node without shards, PostgreSQL would inline a local SQL function before Citus plans the query. An entry point is not inlined.
+    // On a node without shards, PostgreSQL would inline a local SQL function before Citus plans the query. The call on other nodes
+    // therefore names the entry point, which is not inlined.
     let far_call = if language == "sql" { format!("queue.{name}({})", arguments.join(", ")) } else { call.clone() };
     let near = |what: &str, into: &str| format!("select {what}{into} from {call} t");
     let far = |what: &str, into: &str| format!("{AS_WRITER}select {what}{into} from queue.place p cross join lateral {far_call} t");
@@ -184,7 +185,8 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
     Ok(format!("\n{MARK}\n#variable_conflict use_column\n{declare}begin\n{ways}  {end};\nend\n"))
 }
 
-/// Replaces the store's schema name with `queue` in texts from the catalogs. The catalogs quote a schema name only if necessary.
+/// Replaces the store's schema name with `queue` in texts from the catalogs. The catalogs quote a schema name only if necessary, so the
+/// quoted and the unquoted form are replaced.
 fn restore_schema_name(text: &str, store: Store) -> String {
     let schema = store.schema();
     if schema == "queue" {

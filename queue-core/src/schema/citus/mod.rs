@@ -59,7 +59,7 @@ pub(super) async fn apply(connection: &mut PgConnection, text: &str) -> sqlx::Re
     Ok(())
 }
 
-/// Creates the additional objects of a distributed store, after the last migration.
+/// Creates the objects that only distributed stores have. Called after the last migration.
 pub(super) async fn finish(connection: &mut PgConnection, store: Store, is_fresh: bool) -> sqlx::Result<()> {
     if is_fresh {
         apply(connection, store.text(include_str!("../../../citus/tables.sql"))).await?;
@@ -79,7 +79,7 @@ pub(super) async fn finish(connection: &mut PgConnection, store: Store, is_fresh
     let closed = include_str!("../../../citus/closed.sql").replace("queue_schema", store.schema());
     sqlx::raw_sql(AssertSqlSafe(closed)).execute(&mut *connection).await?;
     if is_fresh {
-        // Register the node before the store is in use.
+        // Calls `held` before the store is in use, to register the node that holds the store.
         let arrive = format!("select h.held from queue.place p cross join lateral {}.held() h (held)", local_schema(store.schema()));
         sqlx::raw_sql(AssertSqlSafe(store.rewrite_text(&arrive))).execute(connection).await?;
     }

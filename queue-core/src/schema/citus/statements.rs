@@ -32,7 +32,8 @@ pub(super) fn statements(text: &str) -> Vec<String> {
     found.into_iter().map(|statement| as_text(&statement)).collect()
 }
 
-/// Rewrites the body of a function as a string literal with schema-qualified names. Other statements are returned unchanged.
+/// Rewrites a function body after `begin atomic` or `return` as a string literal with schema-qualified names. Other statements, such as
+/// functions with a body in `$$`, are returned unchanged.
 fn as_text(statement: &str) -> String {
     if !statement.contains("create function ") {
         return statement.to_owned();

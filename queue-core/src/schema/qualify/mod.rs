@@ -1,9 +1,9 @@
 //! Makes a statement independent of the caller's `search_path`. Operators, functions and types are schema-qualified.
 //!
 //! The SQL files use plain SQL. Without the rewrite, a user who may create objects in a schema of another user's `search_path` could make
-//! that user run a planted operator. `operator(..)` has a different precedence than the operator itself, so operands that bind more
-//! tightly get parentheses. The parser covers only the grammar that the store's statements use. A test compares how the server parses
-//! each statement before and after the rewrite. Statements are not interpreted.
+//! that user run a planted operator. `operator(..)` has a different precedence than the operator itself, so every compound operand gets
+//! parentheses. The parser covers only the grammar that the store's statements use. A test compares how the server parses each statement
+//! before and after the rewrite. The rewrite is purely syntactic, and does not resolve names.
 
 mod tokens;
 
@@ -152,7 +152,7 @@ impl<'a> TokenReader<'_, 'a> {
         Some(token)
     }
 
-    /// Copies expressions and the keywords between them, up to the closing bracket or `end`.
+    /// Writes qualified expressions and the keywords between them to `out`, up to the next unmatched closing bracket or `end`.
     fn region(&mut self, out: &mut String) {
         let (mut sets, mut begins) = (false, false);
         while let Some(token) = self.peek() {

@@ -97,8 +97,8 @@ fn word(text: &str) -> (TokenKind, usize) {
     (TokenKind::Word, if end == 1 && rest.starts_with('\'') { end + literal(rest, '\'') } else { end })
 }
 
-/// Returns the kind and length of an operator. A comment ends the operator. A trailing sign also ends the operator, unless the operator
-/// contains one of the characters ``~ ! @ # % ^ & | ` ?``.
+/// Returns the kind and length of an operator. A comment ends the operator. As in PostgreSQL, an operator of several characters does not
+/// end in `+` or `-`, unless it contains one of the characters ``~ ! @ # % ^ & | ` ?``.
 fn operator(text: &str) -> (TokenKind, usize) {
     let mut end = text.find(|c| !is_operator(c)).unwrap_or(text.len());
     end = text[..end].find("--").unwrap_or(end);

@@ -39,7 +39,7 @@ pub(super) async fn act(settings: &Settings, command: ActCommand<StoreJob>) -> R
 async fn each(settings: &Settings, act: Operation, chosen: &JobSelection<StoreJob>) -> Result<ExitCode, Problem> {
     let names: Vec<&str> = chosen.ids.iter().map(StoreJob::store).collect();
     let opened = StoreSession::for_writing(settings, StoreScope::Stores(&names)).await?;
-    // Checks the store names before any operation is applied.
+    // All store names are checked first, so that an unknown name is reported before any job is changed.
     let unknown = names.iter().find(|name| opened.record(name).is_err());
     if let Some(name) = unknown {
         opened.record(name)?;
@@ -132,8 +132,9 @@ async fn dry_run(
     Ok(code)
 }
 
-/// Applies the operation in all stores that have responded. With a rate, processes one store at a time, so that the rate holds across all
-/// stores. A signal stops the operation after the current batches.
+/// Applies the operation in the stores in `found`, which are the stores that responded to the preceding query. With a rate, processes one
+/// store at a time, so that the rate holds across all stores. A shutdown signal stops the operation after the current batch of each
+/// store.
 async fn sweep(mut opened: StoreSession, request: &ActRequest<StoreJob>, found: &[(Member, MatchCount)]) -> Result<ExitCode, Problem> {
     let ActRequest { act, chosen, rate } = request;
     let (act, rate, filter, noted, stop) = (*act, *rate, chosen.filter(), audit_note(act.done(), chosen.text()), CancellationToken::new());

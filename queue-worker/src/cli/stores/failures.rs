@@ -11,7 +11,7 @@ use crate::{
     program::commands,
 };
 
-/// Store that has failed or not responded, with the error.
+/// Store that failed or did not respond, with the error.
 #[derive(Debug, Serialize)]
 pub(super) struct FailedStore {
     pub(super) store: String,
@@ -23,7 +23,7 @@ impl FailedStore {
         Self { store: store.to_owned(), error: commands(&why.into()).into_owned() }
     }
 
-    /// Creates the failure from an error. Commands that the error suggests as fixes are replaced by their `stores` variants.
+    /// Creates the failure of `store` from its error. Commands that the error suggests as fixes are replaced by their `stores` variants.
     pub(super) fn from(store: &str, error: &Error) -> Self {
         Self::of(store, why(error))
     }
@@ -50,7 +50,7 @@ fn why(error: &Error) -> String {
     }
 }
 
-/// Prints the failed stores to stderr. Returns the exit code for a failure, or `code` if all stores have responded.
+/// Prints the failed stores to stderr. Returns the exit code for a failure if any store failed. Otherwise returns `code`.
 pub(super) fn report_failures(failed: &[FailedStore], code: ExitCode) -> ExitCode {
     for trouble in failed {
         trouble.problem().report();

@@ -32,7 +32,7 @@ use crate::{
 /// Jobs of one store, to be merged with the jobs of the other stores into one list.
 pub(super) struct StoreJobs {
     jobs: Vec<JobRecord>,
-    /// Job id at which the store's next page continues.
+    /// Value of [`Filter::before`] for the store's next page. `None` on the last page.
     next: Option<JobId>,
     more: bool,
     unserved: HashSet<JobId>,
@@ -106,8 +106,9 @@ async fn load_jobs(member: Member, StoreJobsQuery { filter, key }: StoreJobsQuer
     Ok(StoreJobs { jobs, next, more, unserved, pauses: Queue::new(pool).store(store).pauses().await?, unknown })
 }
 
-/// Merges the lists of all stores, newest first. Returns the jobs and the id at which the next page continues. If a store has more jobs,
-/// its list is complete only down to its `next` id. The merged list therefore ends at the highest `next` id.
+/// Merges the lists of all stores, newest first. Returns the jobs, and the value of [`Filter::before`] for the next page. If a store has
+/// another page, its list contains all matching jobs only down to its `next` id. The merged list therefore ends at the highest `next` id,
+/// so that no page omits a job. If `is_of_key` is `true`, the lists are concatenated without sorting, and there is no next page.
 fn merge(parts: &[(Member, StoreJobs)], most: usize, is_of_key: bool) -> (Vec<(&Member, &StoreJobs, &JobRecord)>, Option<JobId>) {
     let mut all: Vec<_> = parts.iter().flat_map(|(member, part)| part.jobs.iter().map(move |job| (member, part, job))).collect();
     if is_of_key {
@@ -118,7 +119,8 @@ fn merge(parts: &[(Member, StoreJobs)], most: usize, is_of_key: bool) -> (Vec<(&
     all.retain(|(.., job)| end.is_none_or(|end| job.id >= end));
     let most = most.min(Filter::MOST as usize);
     if all.len() > most {
-        // Jobs with the same id in different stores stay on one page.
+        // Jobs of different stores can have the same id. All jobs with the last id stay on this page, because the next page contains only
+        // lower ids.
         let last = all[most - 1].2.id;
         all.retain(|(.., job)| job.id >= last);
         end = Some(last);

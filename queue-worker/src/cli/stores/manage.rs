@@ -27,7 +27,7 @@ use crate::{
     program,
 };
 
-/// Timeout for migrating a store. The next `stores migrate` retries the migration.
+/// Timeout for migrating a store. After a timeout, the next run of the same command continues the migration.
 const MIGRATE_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Migrations applied to a store, for the `--json` output.
@@ -42,11 +42,11 @@ struct Migrated {
 pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Result<ExitCode, Problem> {
     let mut opened = StoreSession::without_records(settings, open_home(settings, false).await?)?;
     opened.connect_databases(settings, |_| true).await?;
-    // A failure in one database does not affect the others.
+    // If the migration of one database fails, the other databases are still migrated. The error is reported at the end.
     let made = opened.stores.migrate().await;
     opened.records = match records(settings, &opened.stores).await {
         Ok(records) => records,
-        // The records cannot be read because the migration failed, so the migration's error is returned.
+        // If the migration failed, its error is returned instead, because it explains why the records cannot be read.
         Err(problem) => return Err(made.err().map_or(problem, Problem::from)),
     };
     opened.load_roster(settings).await?;
@@ -54,7 +54,7 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     let lost: Vec<String> = opened.lost.iter().map(|(name, why)| format!("the database `{name}` is out of reach: {why}")).collect();
     let mut stores: Vec<Migrated> = Vec::new();
     if all {
-        // The stores are migrated one after another, so that each migration has time to wait for its locks.
+        // The stores are migrated one after another, each with its own timeout, so that every migration has time to wait for its locks.
         for member in opened.stores.roster().all().iter() {
             match migrate_store(member).await {
                 Ok(applied) => stores.push(Migrated { store: member.name().to_owned(), schema: member.store().schema(), applied }),
@@ -87,13 +87,13 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     Ok(code)
 }
 
-/// Migrates a store's tables. Because of the timeout, locks in one store do not delay the other stores for long.
+/// Migrates a store's tables. A timeout limits how long locks in this store can delay the migration of the other stores.
 pub(super) async fn migrate_store(member: &Member) -> Result<Vec<i32>, Error> {
     let brought = async { queue_core::migrate(member.pool(), member.store()).await };
     timeout(MIGRATE_TIMEOUT, brought).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }
 
-/// Runs `stores add`, which adds a store. With `--migrate`, first creates its tables.
+/// Runs `stores add`, which adds a store. With `--migrate`, first creates or updates the placement tables and the store's tables.
 pub(super) async fn add(
     settings: &Settings,
     (name, database, schema): (&str, &str, &str),

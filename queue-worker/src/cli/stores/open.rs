@@ -1,4 +1,5 @@
-//! Opens the home database and the databases of the stores that a command needs. An unavailable database does not affect the others.
+//! Opens the home database and the databases of the stores that a command needs. An unavailable database affects only its own stores,
+//! unless it is the home database.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,7 +53,7 @@ pub(super) struct StoreSession {
     pub(super) home: Database,
     /// Databases other than the home database, by name.
     pub(super) others: BTreeMap<String, Database>,
-    /// Names of the databases that cannot be reached, with the reasons.
+    /// Reasons why databases cannot be reached, by database name.
     pub(super) lost: BTreeMap<String, String>,
 }
 
@@ -87,7 +88,7 @@ impl StoreSession {
         Ok(opened)
     }
 
-    /// Connects to the databases of the stores with these names.
+    /// Connects to the databases of the stores in `names`, and reloads the list of stores.
     pub(super) async fn connect_stores(&mut self, settings: &Settings, names: &[impl AsRef<str>]) -> Result<(), Problem> {
         let named = |record: &&StoreRecord| names.iter().any(|name| name.as_ref() == record.name);
         let databases: BTreeSet<String> = self.records.iter().filter(named).map(|record| record.database.clone()).collect();
@@ -124,11 +125,12 @@ impl StoreSession {
         Ok(())
     }
 
-    /// Loads the list of stores, and records the stores that cannot be queried.
+    /// Reloads the list of stores, and collects the stores that cannot be queried in `failed`.
     pub(super) async fn load_roster(&mut self, settings: &Settings) -> Result<(), Problem> {
         query_home(settings, async {
             match self.stores.refresh().await {
-                // This command never creates a record with an invalid store name, but other programs may. The loop below reports it.
+                // Only another program can record a store with an invalid name. The loop below reports the store as failed, so the error
+                // is ignored here.
                 Ok(_) | Err(Error::InvalidName { .. }) => Ok(()),
                 Err(error) => Err(error),
             }
@@ -200,7 +202,8 @@ impl StoreSession {
     }
 
     /// Queries all stores concurrently, and returns the responses ordered by store name. Adds a store that fails or times out to
-    /// `failed`. With `is_patient`, the queries have no timeout. An invalid query fails in all stores and is returned as an error.
+    /// `failed`. With `is_patient`, only the preceding schema check has a timeout. If an argument of the query is invalid, returns the
+    /// error, because the query would fail in every store.
     pub(super) async fn query_all<T, F>(&mut self, is_patient: bool, ask: impl Fn(Member) -> F) -> Result<Vec<(Member, T)>, Problem>
     where
         T: Send + 'static,

@@ -40,7 +40,8 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     opened.connect_databases(settings, |_| true).await?;
     let is_migrated = settings.worker.migrate() || opened.home.is_embedded();
     if is_migrated {
-        // A failure is already logged with the name of its database. If the placement tables do not exist, reading them below fails.
+        // `migrate` has already logged a failure with the name of the database. If the placement tables do not exist, `records` fails
+        // below.
         let _ = opened.stores.migrate().await;
     }
     opened.records = records(settings, &opened.stores).await?;
@@ -55,7 +56,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let (template, ready) = prepare(worker).await?.into_template()?;
     let (template, members) = (Arc::new(template), opened.stores.roster().all());
     let of_all = Arc::clone(&template);
-    // Only stores in the home database can be behind a pooler.
+    // Only the home database can have a direct URL, which bypasses its pooler.
     let (home, direct) = (opened.home.pool().clone(), opened.home.direct().clone());
     let worker = StoresWorker::new(opened.stores.roster(), move |member, _| {
         let is_home = Arc::ptr_eq(&home.connect_options(), &member.pool().connect_options());
@@ -82,14 +83,14 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let finding = reconnect_lost((settings, is_migrated), opened.stores.clone(), std::mem::take(&mut opened.lost));
     tokio::select! {
         ran = worker.run(stop) => ran?,
-        // `tending` and `finding` never complete.
+        // `tending` and `finding` never complete, so the command ends only when the worker ends.
         _ = async { tokio::join!(tending, finding, checking) } => {}
     }
     opened.close().await;
     Ok(())
 }
 
-/// Migrates all stores. A failure is logged, and the failed store gets no worker.
+/// Migrates all stores. A failure is logged, and the failed store gets no worker until its schema is up to date.
 async fn migrate_all(stores: &Stores) {
     for member in stores.roster().all().iter() {
         match migrate_store(member).await {
@@ -118,7 +119,7 @@ async fn reconnect_lost((settings, is_migrated): (&Settings, bool), stores: Stor
                 lost.remove(&name);
                 found.push(database);
                 if is_migrated {
-                    // The error is already logged.
+                    // `migrate` has already logged the error. If `refresh` fails, the list of stores is reloaded at the next interval.
                     let _ = stores.migrate().await;
                     let _ = stores.refresh().await;
                     migrate_all(&stores).await;

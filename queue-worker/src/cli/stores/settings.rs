@@ -1,4 +1,5 @@
-//! Settings for many stores (home schema and databases), read from options, environment and file.
+//! Settings of the `stores` commands, such as the home schema and the databases. Read from options, environment variables and the
+//! settings file.
 //!
 //! URLs may contain passwords, so errors must not show URLs. clap would show a value that it fails to parse, so clap does not parse URLs.
 

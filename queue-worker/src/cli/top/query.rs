@@ -185,7 +185,7 @@ impl ScheduledQuery {
 fn is_lost(error: &Error) -> bool {
     match error {
         Error::Database(sqlx::Error::Database(database_error)) => {
-            // 57014 is not included: after a statement timeout, the connection is still usable.
+            // 57014 (query canceled) does not match, because the connection is still usable after a statement timeout.
             database_error.code().is_none_or(|code| code.starts_with("57P") || code.starts_with("08") || code == "25P03")
         }
         Error::Database(error) => !matches!(error, sqlx::Error::RowNotFound | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)),

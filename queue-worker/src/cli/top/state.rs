@@ -56,7 +56,7 @@ pub(super) struct RefusedQuery {
     pub(super) what: &'static str,
     /// Error text with escaped control characters.
     pub(super) why: String,
-    /// Time of the query's last successful run.
+    /// Time of the query's last successful run, or `None` if no run has succeeded.
     pub(super) since: Option<Instant>,
 }
 

@@ -24,8 +24,8 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
     }
 }
 
-/// Name of the operator, as recorded in the audit log. The name comes from the [`Actor`] set by a middleware. Without an [`Actor`], a
-/// fixed name is used.
+/// Name of the operator, as recorded in the audit log. The name comes from the [`Actor`] set by a middleware. Without an [`Actor`], the
+/// name is `dashboard`, or `dashboard, with the token` if the dashboard requires a token.
 pub(in crate::dashboard) struct Operator(String);
 
 impl FromRequestParts<AppState> for Operator {

@@ -102,8 +102,8 @@ pub(super) struct SendSignalRequest {
     /// Payload as a JSON value. Default: `null`.
     #[schema(nullable = false)]
     payload: Option<Value>,
-    /// Payload as a JSON document in a string, for clients that cannot represent every number exactly. Numbers that would lose precision
-    /// are rejected. Cannot be combined with `payload`.
+    /// Payload as a JSON document in a string, for clients that cannot represent every number exactly. A number that cannot be stored
+    /// exactly is rejected. Cannot be combined with `payload`.
     #[schema(nullable = false)]
     payload_json: Option<String>,
 }
@@ -146,7 +146,7 @@ pub(super) async fn signal(
         SignalOutcome::Over => return Err(Problem::conflict(format!("job {id} has finished and receives no signals"))),
         _ => return Err(Problem::not_found(format!("there is no job {id}"))),
     }
-    // If the job is not durable, dropping the session rolls back the signal.
+    // If the job is not durable, returning the error drops the session, which rolls back the signal.
     if program::ignores_signals(&job.find_without_payload(&mut *session).await?.job_type) {
         return Err(Problem::conflict(format!("job {id} is not durable and receives no signals")));
     }

@@ -36,7 +36,7 @@ pub(in crate::dashboard) async fn list_page(
     Ok(Queue::on(connection).store(app.store).jobs().matching(&query.filter()?).list_patiently(patience).await?)
 }
 
-/// Loads a job with its history. Redacts or omits confidential values.
+/// Loads a job with its history. Redacts the configured keys, or omits the payload and the output if payloads are hidden.
 pub(in crate::dashboard) async fn load_job(connection: &mut PgConnection, app: &App, id: JobId) -> HandlerResult<JobRecord> {
     let job = JobRef::from_id(id).in_store(app.store);
     if app.dashboard.options.hide_payloads {
@@ -144,7 +144,7 @@ pub(in crate::dashboard) enum JobOperation {
     /// Cancels the job. A waiting job never runs. The handler of a running job receives a cancellation signal.
     Cancel,
     /// Makes a finished job ready again and resets its attempt count. A bulk operation requeues only dead letters. If another job holds
-    /// this job's uniqueness key, a single requeue is rejected. A bulk operation skips the job instead.
+    /// the uniqueness key of the job, an operation on this job only is rejected, and a bulk operation skips the job.
     Requeue,
     /// Requeues the job even if another job holds its uniqueness key.
     ForceRequeue,
@@ -221,7 +221,7 @@ pub(in crate::dashboard) fn buttons(state: JobState) -> Vec<&'static Button> {
 /// Outcome of an operation on a job.
 #[derive(Serialize, ToSchema)]
 pub(super) struct JobOperationResponse {
-    /// Outcome: `done`, or `cancelling` if the job is still running.
+    /// Outcome: `done`, or `cancelling` if a cancelled job is still running.
     acted: OperationOutcome,
     /// One sentence that describes the outcome.
     text: String,

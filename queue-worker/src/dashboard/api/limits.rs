@@ -39,7 +39,7 @@ pub(super) struct SetLimitRequest {
     reason: Option<String>,
 }
 
-/// Lists the limits by name, with their permits in use and waiting jobs.
+/// Lists the limits by name, each with the number of permits in use and the number of waiting jobs.
 #[utoipa::path(
     get,
     path = "/api/v1/limits",

@@ -1,5 +1,5 @@
-//! Bulk operations. The jobs are counted first, and the operator confirms the count. An operation changes at most the confirmed number of
-//! jobs. The audit log records each operation.
+//! Routes of bulk operations on jobs. A client first requests the number of matching jobs, which the operator confirms. An operation
+//! changes at most the confirmed number of jobs. The audit log records each operation.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ pub(in crate::dashboard) struct Overview {
     pub(in crate::dashboard) counts: Vec<Count>,
     /// Total number of jobs by state.
     pub(in crate::dashboard) totals: Vec<StateCount>,
-    /// Number of queue and type pairs that were found but omitted from `counts`.
+    /// Number of queue and type pairs that were counted but omitted from `counts`.
     pub(in crate::dashboard) more: i64,
     /// Oldest ready job of each of the 40 queues with the longest waits, longest wait first.
     pub(in crate::dashboard) oldest: Vec<Oldest>,

@@ -42,7 +42,7 @@ pub(super) async fn workers(State(app): State<AppState>) -> HandlerResult<Json<V
     Ok(Json(Queue::on(&mut *app.begin_read().await?).store(app.store).workers().await?))
 }
 
-/// Scope of a pause: a queue, a job type, a job type within a queue, or everything.
+/// Scope of a pause: a queue, a job type, a job type within a queue, or the whole store. A new pause may also have a reason.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct PauseRequest {
     /// Queue to pause or resume. Default: all queues.

@@ -24,7 +24,7 @@ const MAX_TICKS: u16 = 50;
 pub(super) enum ScheduleOperation {
     /// Stops the ticks of the schedule until the schedule is resumed.
     Pause,
-    /// Resumes the schedule. The next tick enqueues a job again.
+    /// Resumes the schedule, so that its next tick enqueues a job.
     Resume,
     /// Enqueues a job of the schedule immediately, without waiting for a tick.
     Run,

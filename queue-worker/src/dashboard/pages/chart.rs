@@ -11,7 +11,7 @@ use crate::dashboard::display;
 /// Height of a chart in SVG units.
 pub(super) const HEIGHT: f64 = 100.0;
 pub(super) const BASELINE: f64 = HEIGHT - 4.0;
-/// Width of the labels of the vertical axis.
+/// Width of the vertical axis labels in SVG units.
 pub(super) const LEFT: f64 = 72.0;
 pub(super) const TOP: f64 = 6.0;
 /// Minimum height of a bar, so that one failed attempt among many others is visible.
@@ -32,7 +32,7 @@ pub(super) struct Charts {
 /// Completed and failed attempts of each time step, as stacked bars.
 pub(super) struct AttemptChart {
     pub(super) bars: Vec<Bar>,
-    /// Maximum number of attempts per step, at the top of the vertical axis.
+    /// Label at the top of the vertical axis: the maximum number of attempts per step.
     pub(super) most: String,
     /// Text alternative to the chart for screen readers.
     pub(super) label: String,
@@ -41,7 +41,7 @@ pub(super) struct AttemptChart {
 /// Percentiles of a duration over time, as lines on a logarithmic scale.
 pub(super) struct DurationChart {
     pub(super) lines: Vec<StepLine>,
-    /// Maximum duration, at the top of the vertical axis.
+    /// Label at the top of the vertical axis: the largest 99th percentile, but at least [`MIN_TOP`].
     pub(super) longest: String,
     /// Text alternative to the chart for screen readers.
     pub(super) label: String,
@@ -66,10 +66,10 @@ pub(super) struct StepLine {
 /// CSS class and quantile of each line in a duration chart.
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
 
-/// Minimum value in milliseconds at the top of a duration chart's vertical axis.
+/// Minimum upper bound of a duration chart's vertical axis, in milliseconds.
 const MIN_TOP: f64 = 10.0;
 
-/// Horizontal axis. The period starts at `from` and has the length `span`.
+/// Horizontal time axis of the charts. Covers the period of length `span` that starts at `from`.
 struct TimeAxis {
     from: DateTime<Utc>,
     span: Duration,
@@ -117,7 +117,8 @@ impl AttemptChart {
     }
 }
 
-/// Returns a bar for completed attempts and a bar for failed attempts, if there are any. The second bar is stacked on the first.
+/// Returns the bars of one time step: a bar for completed attempts, and a bar for failed attempts stacked on it. A count of zero has no
+/// bar.
 fn bars(of: &AttemptStatistics, axis: &TimeAxis, most: u64) -> impl Iterator<Item = Bar> {
     let (left, right) = (axis.x(of.at), axis.x(of.at + of.lasted));
     let mut baseline = BASELINE;
@@ -141,7 +142,7 @@ impl DurationChart {
         let percentile = |step: &AttemptStatistics, share: f64| of(step).quantile(share).map(|found| found.as_secs_f64() * 1000.0);
         let longest = steps.iter().filter_map(|step| percentile(step, 0.99)).reduce(f64::max);
         let top = longest.unwrap_or_default().max(MIN_TOP);
-        // On a logarithmic scale, both milliseconds and minutes are visible.
+        // Uses a logarithmic scale, so that both milliseconds and minutes are visible.
         let level = |ms: f64| BASELINE - (ms.max(1.0).ln() / top.ln()).clamp(0.0, 1.0) * (BASELINE - TOP);
         let line = |(class, share): (&'static str, f64)| {
             let (mut path, mut reached) = (String::new(), None);

@@ -23,7 +23,7 @@ struct DeadPage {
 
 struct DeadGroupRow {
     job_type: String,
-    /// Unescaped error of the group, for a hidden form field that identifies the group.
+    /// Error of the group without the escaping of `shown`. A hidden form field submits it to identify the group.
     error: String,
     shown: String,
     jobs: u64,

@@ -26,7 +26,7 @@ pub(super) struct Graph {
     pub(super) edges: Vec<GraphEdge>,
     /// Whether the flow has more nodes than the graph shows.
     pub(super) is_cut: bool,
-    /// Whether a drawn node is unfinished or the flow has nodes that are not drawn.
+    /// Whether a drawn node is unfinished, or the flow has nodes that are not drawn and may be unfinished.
     pub(super) is_unfinished: bool,
     /// Text alternative to the graph for screen readers.
     pub(super) label: String,
@@ -84,7 +84,7 @@ fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)
     [of(&node.after, false), of(&node.on_dead, true)].concat()
 }
 
-/// Maximum number of bends of all edges in a graph. A flow may have 100,000 edges, whose bends would fill the page.
+/// Maximum total number of bends in a graph. Limits the size of the page, because a flow may have 100,000 edges.
 const MAX_BENDS: usize = 500;
 
 /// Column and row of a box, or of a bend of an edge.
@@ -98,8 +98,8 @@ struct Layout {
     rows: usize,
 }
 
-/// Edge between two nodes. The edge has a bend in each column between the nodes, so that no box covers the edge. If the edges of a flow
-/// would need more than [`MAX_BENDS`] bends, the edges have none.
+/// Edge between two nodes. The edge has a bend in each column between the nodes, so that no box covers the edge. If all edges of a flow
+/// together would need more than [`MAX_BENDS`] bends, no edge has bends.
 struct PlacedEdge {
     source: usize,
     target: usize,

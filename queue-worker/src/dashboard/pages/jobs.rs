@@ -107,11 +107,12 @@ impl JobRow {
     }
 }
 
-/// Formats the user's metadata, such as `tenant=acme region=eu`. Returns `None` if the job has none. The search field accepts one pair.
+/// Formats the metadata set by the application, such as `tenant=acme region=eu`. Returns `None` if there is no such metadata. A pair
+/// without whitespace can be entered in the search field, which accepts one pair at a time.
 fn own_meta(meta: &str) -> Option<String> {
     let meta: serde_json::Map<String, Value> = serde_json::from_str(meta).ok()?;
     let own = meta.iter().filter(|(key, _)| !LIBRARY_META_KEYS.contains(&key.as_str()));
-    // A string that contains whitespace or is valid JSON itself is formatted as JSON.
+    // A string that contains whitespace or is valid JSON itself would be ambiguous without quotes, so it is formatted as JSON.
     let is_plain = |text: &str| !text.contains(char::is_whitespace) && serde_json::from_str::<Value>(text).is_err();
     let pair = |(key, value): (&String, &Value)| match value.as_str().filter(|text| is_plain(text)) {
         Some(text) => format!("{key}={text}"),
@@ -199,7 +200,7 @@ fn form_fields(query: &JobQuery) -> Vec<(&'static str, String)> {
     named.filter_map(|(name, value)| Some((name, value.clone()?))).collect()
 }
 
-/// Returns the bulk operations for jobs in `state`. Completed, cancelled and expired jobs have none. These jobs can only be requeued
+/// Returns the bulk operations for jobs in `state`. Completed, cancelled and expired jobs have none, because they can only be requeued
 /// individually.
 fn bulk_buttons(state: &str) -> Vec<&'static Button> {
     use JobState::{Cancelled, Completed, Expired};

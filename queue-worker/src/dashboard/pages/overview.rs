@@ -40,7 +40,7 @@ pub(super) struct OverviewLive {
 pub(super) struct OverviewFigures {
     states: Vec<StateTile>,
     queues: Vec<QueueCounts>,
-    /// Number of queue and type pairs that were found but are not shown.
+    /// Number of queue and type pairs that were counted but are not shown.
     more: i64,
     unserved: Vec<[String; 3]>,
     /// Number of unserved combinations of queue, type and version that are not shown. No live worker serves an unserved combination.
@@ -55,7 +55,7 @@ pub(super) struct OverviewFigures {
     held: i64,
     /// Number of busy slots and total number of slots, summed over the live workers.
     slots: (i64, i64),
-    /// Live workers with the highest utilisation.
+    /// Live workers with the highest utilization.
     busiest: Vec<WorkerLoad>,
     at: Moment,
 }
@@ -123,7 +123,7 @@ const MAX_WORKERS: usize = 8;
 /// Name under which the statistics combine the types and queues that are not counted separately.
 const REST: &str = "*";
 
-/// Minimum waiting time of the oldest ready job in a late queue.
+/// Waiting time of a queue's oldest ready job after which the queue is late.
 const LATE: Duration = Duration::from_mins(1);
 
 /// Width of the charts in SVG units. Two columns of charts fit side by side.
@@ -216,7 +216,8 @@ fn notices(overview: &Overview, limits: &[LimitStatus]) -> Vec<Notice> {
     notices
 }
 
-/// Returns whether jobs are waiting because of the limit. For a keyed limit, the totals do not show whether any key is exhausted.
+/// Returns whether jobs are waiting because of the limit. Returns `false` for a keyed limit that all live workers have acknowledged,
+/// because its totals do not show whether any key has reached its limit.
 fn defers_jobs(limit: &LimitStatus) -> bool {
     let is_full = limit.figures.concurrency.is_some_and(|most| limit.used >= most.into());
     limit.waiting > 0 && (limit.awaits > 0 || !limit.keyed && (is_full || limit.next_ms.is_some()))

@@ -1,4 +1,4 @@
-//! First page of a dashboard that serves a roster of stores. Shows job counts by store and state.
+//! Home page of a dashboard for many stores. Shows job counts by store and state.
 
 use askama::Template;
 use axum::{extract::State, response::Html};

@@ -24,7 +24,7 @@ pub(super) struct Timeline {
 
 pub(super) struct TimelineBar {
     pub(super) name: String,
-    /// Y coordinate of the baseline of the step's name.
+    /// Y coordinate of the text baseline for the step's name.
     pub(super) text_y: usize,
     pub(super) class: &'static str,
     pub(super) x: String,

@@ -53,8 +53,8 @@ impl DeferredSchedules {
         plan.tried_at.is_some() || self.0.get(&plan.name).is_some_and(|entry| entry.definition == plan.definition && entry.failures > 0)
     }
 
-    /// Returns the lock timeout in milliseconds for a failed schedule that is retried separately. Other due schedules may be delayed by
-    /// this time.
+    /// Returns the lock timeout in milliseconds for a failed schedule that is retried separately. The timeout is shorter after repeated
+    /// failures, because other due schedules may be delayed by this time.
     pub(super) fn lock_timeout_ms(&self, plan: &LoadedSchedule) -> i32 {
         if self.0.get(&plan.name).is_some_and(|entry| entry.failures > 1) { 5 } else { 50 }
     }
@@ -82,7 +82,8 @@ impl DeferredSchedules {
     pub(super) fn defer_failed(&mut self, plan: &LoadedSchedule, was_alone: bool) -> Duration {
         let before = self.0.get(&plan.name).filter(|entry| entry.is_for(plan)).map_or(Duration::ZERO, |entry| entry.wait);
         let longest = plan.grace().clamp(FAILURE_RETRY, MAX_FAILURE_RETRY);
-        // After the grace period, the failure is recorded as the tick's outcome. The grace period starts with the first failed attempt.
+        // Limits the delay so that the schedule is retried just after the grace period. The failure is then recorded as the tick's
+        // outcome. The grace period starts with the first failed attempt.
         let left = Some(plan.grace_left()).filter(|left| !left.is_zero()).map_or(longest, |left| left + LOCK_RETRY);
         let wait = if was_alone { (before * 2).clamp(FAILURE_RETRY, longest).min(left) } else { Duration::ZERO };
         self.insert(plan, wait, 1);

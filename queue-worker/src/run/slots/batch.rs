@@ -1,5 +1,5 @@
-//! Slots of a worker whose handlers take batches. A batch uses one slot. Jobs are buffered until the batch is full or the first job has
-//! waited for its maximum time. Single jobs and batches alternate.
+//! Slots of a worker whose handlers take batches. A batch uses one slot. Jobs are buffered until the batch is full, or until the wait
+//! time of the batch's first job has passed. Single jobs and batches alternate.
 
 use std::{
     sync::{Arc, MutexGuard},
@@ -66,8 +66,8 @@ impl Slots {
             jobs.claimers.wake_first();
         }
         self.start_batch_timer(jobs, now);
-        // If only expired jobs are left, the slot takes one of them and sends the verdicts of all expired jobs. This bounds the number of
-        // jobs that wait for the settle loop.
+        // If only expired jobs are left, the slot takes one of them and sends the verdicts of all expired jobs. The slot stays occupied
+        // until the verdicts are sent, which bounds the number of jobs that wait for the settle loop.
         let Some((first, others)) = next.or_else(|| expired.pop().map(|last| (last, Vec::new()))) else {
             jobs.vacant.push(slot);
             return None;
@@ -96,7 +96,8 @@ impl Slots {
         if !self.begin_settling_batch(slot) {
             return;
         }
-        // All jobs in the batch share one jitter. Jobs that failed together are therefore due together, and are retried in smaller batches.
+        // All jobs in the batch share one jitter value, so jobs that failed together become due together. The retry splits them into
+        // smaller batches.
         let (ran, jitter) = (start.elapsed(), fastrand::f64());
         for (leased, ended) in all.iter().zip(ended) {
             self.settle(leased, Some(registration), ended, (start, ran, jitter)).await;

@@ -1,5 +1,5 @@
-//! Buffered jobs that wait for a fuller batch, grouped by job type and batch size. The buffer decides when a batch is ready. The slots run
-//! the batch.
+//! Buffer of jobs that wait until a batch is ready, grouped by job type and batch size. The buffer decides when a batch is ready. The
+//! slots run the batch.
 
 use std::{
     collections::VecDeque,
@@ -12,8 +12,8 @@ use queue_core::{batch::most_together, options::Options};
 use super::claimer_queue::ClaimerHandle;
 use crate::lanes::LeasedJob;
 
-/// Minimum batch wait time of retried jobs, which overrides a shorter wait time of the job type. Jobs that failed together are due
-/// together, and join the same batch during this time.
+/// Minimum batch wait time for retried jobs. Overrides a shorter wait time of the job type, so that jobs that failed together can be in
+/// one batch again.
 const MIN_RETRY_WAIT: Duration = Duration::from_millis(250);
 
 /// Jobs of one queue that are buffered because their handlers take batches. The lock of the queue's [`SlotJobs`](super::jobs::SlotJobs)
@@ -25,7 +25,8 @@ pub(super) struct BatchBuffer {
     reservations: Vec<BatchReservation>,
     /// Claimers that found no space in the buffer.
     waiting: Vec<ClaimerHandle>,
-    /// Number of buffered jobs at or below which the first claimer is woken. Set only while jobs finish fast enough to be prefetched.
+    /// Number of buffered jobs at or below which the first claimer in the queue's claimer queue is woken. Set only while jobs finish fast
+    /// enough to be prefetched.
     pub(super) wake_at: Option<usize>,
     /// Time at which the pending timer checks whether a batch is ready.
     pub(super) timer_at: Option<Instant>,
@@ -64,12 +65,12 @@ impl BatchBuffer {
     pub(super) fn push(&mut self, job: LeasedJob, options: &Options, now: Instant) -> Option<LeasedJob> {
         let (number, crashes) = (job.job.number(), job.job.crashes.unsigned_abs().into());
         let batch_size = options.batch.map_or(1, |max| most_together(max, number, job.job.most_attempts(), crashes));
-        // A rate permit expires soon, so a job with a rate permit does not wait for a batch.
+        // A job with a `start_deadline` has a rate permit. The permit expires soon, so the job does not wait for a batch.
         if batch_size < 2 || job.job.start_deadline.is_some() {
             return Some(job);
         }
         let wait = if number > 1 { options.batch_wait.max(MIN_RETRY_WAIT) } else { options.batch_wait };
-        // A job with a start deadline waits for at most half of the time until the deadline, so that the job can still start.
+        // A job that expires waits for at most half of the time until its deadline `begin_by`, so that the job can still start.
         let until = job.begin_by.map_or(now + wait, |deadline| (now + wait).min(now + deadline.saturating_duration_since(now) / 2));
         let job = Arc::new(job);
         match self.groups.iter_mut().find(|group| group.job_type == options.name && group.batch_size == batch_size) {
@@ -82,7 +83,7 @@ impl BatchBuffer {
         None
     }
 
-    /// Takes the ready batch whose first job's waiting time ends first.
+    /// Takes a ready batch. If several groups have a ready batch, takes the one whose first job's waiting time ends first.
     pub(super) fn take(&mut self, now: Instant) -> Option<Vec<Arc<LeasedJob>>> {
         let ready = self.groups.iter().enumerate().filter(|(_, group)| group.is_ready(now));
         let (index, _) = ready.min_by_key(|(_, group)| group.jobs.front().map(|(until, _)| *until))?;
@@ -149,7 +150,8 @@ impl BatchBuffer {
         buffered + self.reservations.iter().map(|reservation| reservation.count.div_ceil(reservation.batch_size)).sum::<usize>()
     }
 
-    /// Returns the number of buffered and reserved jobs of a type, and the number of jobs needed to fill the last batch.
+    /// Returns the number of buffered and reserved jobs of a type, and the number of jobs needed to fill the last batch of `batch_size`
+    /// jobs.
     pub(super) fn count_of(&self, job_type: &str, batch_size: usize) -> (usize, usize) {
         let reservations = self.reservations.iter().filter(|reservation| reservation.job_type == job_type);
         let reserved: usize = reservations.map(|reservation| reservation.count).sum();

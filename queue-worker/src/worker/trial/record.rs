@@ -1,4 +1,4 @@
-//! Record of the reports from a trial's handler.
+//! Record of a trial: the handler's progress and ending, and the end times of waits.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
-//! Producer side of the comparison: installs a queue library, fills its queue, and counts the unfinished jobs. Each library has its own
-//! match arms, which call the library's public API. Only the job type is shared.
+//! Producer side of the comparison of queue libraries: installs a library, fills its queue, and counts the unfinished jobs. Each library
+//! has its own match arms, which call the library's public API. Only the job type is shared.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Installs the queue. `wakes` selects whether an enqueue wakes a waiting worker, if the library lets users choose. In our queue and in
-    /// `graphile_worker` an enqueue always wakes a worker.
+    /// Installs the queue. For `pgmq`, `wakes` selects whether an enqueue wakes a waiting worker. In our queue and in `graphile_worker`,
+    /// an enqueue always wakes a waiting worker.
     pub(crate) async fn install(peer: Peer, wakes: bool, database: &BenchDatabase) -> anyhow::Result<Self> {
         match peer {
             Peer::Ours => {
@@ -56,7 +56,7 @@ impl Client {
                 queue.install_sql_from_embedded().await?;
                 queue.create(QUEUE).await?;
                 if wakes {
-                    // Throttling is disabled, because a throttled queue would wake no worker for most messages.
+                    // A throttle interval of zero disables throttling. A throttled queue would not notify the worker of most messages.
                     queue.enable_notify_insert(QUEUE, Duration::ZERO).await?;
                 }
                 Ok(Self::Pgmq(queue))
@@ -95,7 +95,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the number of unfinished jobs.
+    /// Returns the number of jobs that have not completed. Dead letters are included, so the benchmark fails if a job fails.
     pub(crate) async fn left(&self, pool: &PgPool) -> anyhow::Result<i64> {
         const OURS: &str = "
             select (select count(*) from queue.ready) + (select count(*) from queue.scheduled) + (select count(*) from queue.dead)

@@ -26,7 +26,7 @@ pub(crate) struct BenchDatabase {
     pub(crate) url: String,
 }
 
-/// Maximum number of connections: eight producers, the observer, and one spare.
+/// Maximum number of connections: eight for producers, one for the benchmark's own queries, and one spare.
 const MOST_CONNECTIONS: u32 = 10;
 
 /// Creates a pool that does not test connections before use, because a test would cost a round trip.
@@ -50,7 +50,7 @@ impl Server {
         Ok(sqlx::query_scalar(DESCRIBE).fetch_one(&mut connection).await?)
     }
 
-    /// Creates an empty database. Then runs a checkpoint if permitted, so that no checkpoint occurs during the measurement.
+    /// Creates an empty database. Then runs a checkpoint if permitted, so that a checkpoint during the measurement is unlikely.
     pub(crate) async fn database(&self) -> anyhow::Result<BenchDatabase> {
         let name = format!("queue_peers_{}", std::process::id());
         self.run(&format!("drop database if exists {name} with (force)")).await?;

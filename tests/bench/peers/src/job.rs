@@ -1,5 +1,5 @@
-//! Job of the benchmark, with one type for all queues: about 100 bytes of JSON, and a handler that only counts. Only the trait
-//! implementations are specific to a queue.
+//! Job type of the benchmark, shared by all queues. The payload is about 100 bytes of JSON, and the handler only counts its runs. Only
+//! the trait implementations are specific to a queue.
 
 use std::{
     sync::{

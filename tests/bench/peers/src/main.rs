@@ -119,8 +119,8 @@ async fn compare(server: &Server, group: &Group, runs: usize) -> anyhow::Result<
     Ok(figures)
 }
 
-/// Number of jobs for `graphile_worker` with default settings. These settings run two jobs per second on two cores, so the measurement
-/// takes ten seconds.
+/// Number of jobs for `graphile_worker` with default settings. On two cores, it runs two jobs per second with these settings, so the
+/// measurement takes ten seconds.
 const GRAPHILE_BY_DEFAULT: u64 = 20;
 
 fn groups(options: &Options) -> Vec<Group> {

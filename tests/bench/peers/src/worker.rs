@@ -1,5 +1,6 @@
-//! Worker side of the comparison. `process.rs` runs each queue's worker in a separate process, with default settings or with settings for
-//! jobs that take no time. `pgmq` has no worker. The loop in this module follows its documentation: read, handle, then delete or archive.
+//! Worker side of the comparison of queue libraries. `process.rs` runs each queue's worker in a separate process, with default settings
+//! or with settings for jobs that take no time. `pgmq` has no worker. The loop in this module follows the documentation of `pgmq`: read,
+//! handle, then delete or archive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +22,7 @@ use crate::{
 pub(crate) enum Shape {
     /// Default settings. For `pgmq`, one client that reads one message at a time.
     Defaults,
-    /// Settings for jobs that take no time. The history is disabled if the library allows that.
+    /// Settings for jobs that take no time. For `pgmq`, messages are deleted, so it keeps no history.
     Tuned,
     /// Settings for jobs that take no time. For `pgmq`, messages are archived instead of deleted.
     Archived,
@@ -90,7 +91,8 @@ async fn pgmq(shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyhow::R
     Ok(())
 }
 
-/// Reads messages until the queue is empty, then waits for a notification or for the default poll interval of `pgmq`.
+/// Reads and handles messages until the worker is stopped. While the queue is empty, waits for a notification, at most for the default
+/// poll interval of `pgmq`.
 async fn consume(
     queue: Arc<PGMQueueExt>,
     mut listener: PgListener,

@@ -47,7 +47,7 @@ impl Drop for Spawned {
 
 impl<'a> RequestClient<'a> {
     pub(super) async fn start(pool: &'a PgPool, url: &'a str) -> Result<Self, BenchError> {
-        // An error is ignored, because statements are counted only if the server has loaded `pg_stat_statements`.
+        // An error is ignored, because statement counts are optional. They require a server that has loaded `pg_stat_statements`.
         let _ = sqlx::query("create extension if not exists pg_stat_statements").execute(pool).await;
         let mut dashboard = Spawned(command(url, "dashboard --addr 127.0.0.1:0")?.stdout(Stdio::piped()).spawn().map_err(failed)?);
         let line = first_line(&mut dashboard)?;
@@ -127,7 +127,7 @@ impl<'a> RequestClient<'a> {
     }
 }
 
-/// Returns a command that runs this binary as the command line of a store. The process inherits no environment variables.
+/// Returns a command that runs this binary as the `queue-worker` command line. The process inherits no environment variables.
 fn command(url: &str, words: &str) -> Result<Command, BenchError> {
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(words.split_whitespace()).env_clear().env(AS_COMMAND, "1").env("DATABASE_URL", url).stdin(Stdio::null());

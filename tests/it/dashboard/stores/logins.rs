@@ -1,4 +1,4 @@
-//! Tests the paths to a store, and attempts to bypass the login.
+//! Tests the URL paths of stores, and attempts to reach a store without a login.
 
 use std::collections::BTreeSet;
 

@@ -36,13 +36,13 @@ async fn report_child_ends(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     on.one::<i64>(query).await - before
 }
 
-/// Returns the state of a child as its parent sees it.
+/// Returns the final state of a child that was reported to its parent, or `None` if none was reported.
 async fn state(on: &mut PgConnection, parent: JobId, name: &str) -> Option<String> {
     let row: (JobId, Option<String>) = sqlx::query_as(JOIN).bind(parent).bind(name).fetch_one(on).await.unwrap();
     row.1
 }
 
-/// Parks the parent until the child has finished.
+/// Parks the job `job`, which then waits to join its child `child`.
 async fn park(db: &TestDb, job: JobId, child: &str) {
     let statement = "with gone as (delete from queue.lease where $1 = any (ids) returning lane)
         insert into queue.parked (id, lane, attempts, crashes, since, names) select $1, lane, 0, 0, now(), array[$2] from gone";

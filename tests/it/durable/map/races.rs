@@ -31,7 +31,7 @@ async fn a_locked_gather_stops_no_other() {
     db.finish().await;
 }
 
-/// The table is locked in the mode that `create index` uses.
+/// Locks the table of job expiries in the mode that `create index` uses.
 #[tokio::test]
 async fn a_locked_table_of_expiries_stops_no_map() {
     let db = db().await;

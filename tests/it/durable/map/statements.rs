@@ -230,7 +230,8 @@ async fn a_restarted_parent_counts_no_earlier_end_and_waiting_mapped_jobs_are_re
         assert_eq!(db.state(*waiting).await, Some(JobState::Ready), "nothing would release it");
     }
     let (_, parts) = add(&db, mine, 0, 2, Some(1)).await;
-    // Insert a part row of the map from before the restart. Such a row remains if a session that records the part's end rolls back.
+    // Insert the row of a mapped job that was added before the parent restarted. Such a row remains if a session that records the job's
+    // end rolls back.
     let kept = "insert into queue.gather_part (id, parent, born, nr, name, held) select $1, $2, 1, -1, 'map', true";
     sqlx::query(kept).bind(before[1]).bind(job.id()).execute(&mut *on).await.unwrap();
     let parked = "with gone as (delete from queue.ready where id = $1 returning id, lane)

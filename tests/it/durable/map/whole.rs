@@ -58,7 +58,7 @@ async fn mapped_jobs_of_a_lost_lease_are_not_counted_by_its_old_holder() {
     let parent = Fanned { parts: 40, loses: true }.enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Fanned>().queue("default", 2), db.until(parent.id(), JobState::Parked)).await;
     let quiet = || db.worker().register::<Quiet>().queue("quiet", 20);
-    // After the worker has stopped, all its verdicts are settled.
+    // Run a worker until the jobs that kept their lease have finished. Once it has stopped, all its verdicts are settled.
     db.run_while(quiet(), async {
         tests::eventually("all others have finished", async || {
             db.count("select count(*) from queue.ready").await == 0

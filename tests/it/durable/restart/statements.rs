@@ -1,5 +1,5 @@
-//! Tests the SQL statement that restarts jobs. A restart requires the job's lease, happens once and completely, and follows all writes
-//! committed under that lease.
+//! Tests the SQL statement that restarts jobs. A restart requires the job's lease and happens once and completely. It waits for
+//! transactions that are writing under the lease, and deletes the steps that they journaled.
 
 use queue_core::{JobId, JobState};
 use sqlx::PgConnection;
@@ -11,7 +11,7 @@ use super::{db, db_by_hand, leased, payload};
 const RESTART: &str = include_str!("../../../../queue-worker/sql/restart.sql");
 const JOURNAL: &str = include_str!("../../../../queue-worker/sql/journal.sql");
 
-/// Restarts each job with its own payload. Returns the rejected jobs.
+/// Restarts each job with the payload that is given for it. Returns the jobs whose restart was rejected.
 async fn restart(on: &mut PgConnection, restarts: &[(Uuid, JobId, &str)]) -> Vec<(Uuid, JobId)> {
     let statement = sqlx::query_as(RESTART)
         .bind(restarts.iter().map(|one| one.0).collect::<Vec<_>>())
@@ -43,7 +43,7 @@ async fn a_job_is_restarted_once_and_whole() {
     db.run(written).await;
     let rest = "select (select count(*) from queue.lease) + (select count(*) from queue.step) + (select count(*) from queue.child)
         + (select count(*) from queue.progress) + (select count(*) from queue.gather)";
-    // A rollback, as when the session ends before its commit, changes nothing.
+    // A restart that is rolled back, as when the session ends before its commit, changes nothing.
     let mut open = db.pool.begin().await.unwrap();
     assert_eq!(restart(&mut open, &[(token, ours, "undone")]).await, []);
     open.rollback().await.unwrap();
@@ -85,7 +85,7 @@ async fn others_of_the_lease_stay_each_has_its_own_payload_and_a_cancelling_job_
     for (token, job) in [(first, jobs[2]), (second, jobs[3])] {
         assert_eq!(db.count(&format!("select count(*) from queue.lease where token = '{token}' and ids = '{{{job}}}'")).await, 1);
     }
-    // Both jobs are heads of ordering keys, and one of the jobs is being cancelled.
+    // The remaining two jobs become heads of ordering keys, and one of them is being cancelled.
     let head = format!(
         "update queue.job set key = 7 where id in ({0}, {1}); update queue.lease set cancelling = ids where token = '{2}';
         insert into queue.active_key (key, seq, id) values (7, 1, {0}), (8, 1, {1})",

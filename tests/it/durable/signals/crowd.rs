@@ -1,4 +1,4 @@
-//! Tests many signals from transactions of any duration to jobs that park repeatedly. No signal is lost.
+//! Sends many signals to jobs that park repeatedly, from transactions of different durations. No signal is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{Part, Plan, db, plan};
 /// Number of signals per job, received one after the other.
 const EACH: u32 = 10;
 
-/// Number of signals, and shape of the transactions that send them.
+/// Load of the test: the number of signals, and the duration, size and concurrency of the transactions that send them.
 #[derive(Clone, Copy)]
 struct Crowd {
     signals: usize,

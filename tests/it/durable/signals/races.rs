@@ -31,7 +31,7 @@ pub(in super::super) async fn leased(db: &TestDb) -> (JobHandle<Plan>, Uuid) {
     (job, token)
 }
 
-/// Parks the job until a signal named `go` arrives. Returns whether the request was accepted.
+/// Parks the job, which then waits for a signal named `go`. Returns `false` if the statement rejected the job.
 pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, token: Uuid) -> bool {
     let lane: i64 = on.one(&format!("select lane from queue.job where id = {job}")).await;
     let statement = sqlx::query(AssertSqlSafe(statement.to_owned())).bind([token]).bind([job]).bind([lane]).bind([1_i16]);
@@ -39,7 +39,7 @@ pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, tok
     refused.is_empty()
 }
 
-/// Runs the query that an attempt runs before it parks. Returns whether the query has received a signal.
+/// Runs the statement that receives a signal, as an attempt does before it parks. Returns whether a signal was received.
 async fn has_signal(on: &mut PgConnection, job: JobId, token: Uuid) -> bool {
     let statement = sqlx::query(RECEIVE).bind([token]).bind([job]).bind(["go"]).bind([1_i16]).bind(["go"]).bind([None::<String>]);
     statement.fetch_one(on).await.unwrap().get("is_journaled")
@@ -101,7 +101,7 @@ async fn a_worker_without_a_notification_finds_a_signal_by_polling() {
     let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
-        // Waits until the fast polls after the parking have ended. The signal is then inserted without a notification.
+        // Wait until the worker has ended the fast polls that follow the parking. The signal is then inserted without a notification.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let quietly = format!(
             "insert into queue.signal (id, name, payload) values ({0}, 'go', '\"now\"'); insert into queue.signal_hint (id) values ({0})",

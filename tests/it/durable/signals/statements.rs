@@ -18,7 +18,7 @@ const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_signals.sql
 /// Outcome of a receive: whether the wait has ended, the payload, and whether anything was journaled. `None` if the receive was rejected.
 pub(super) type ReceiveOutcome = Option<(bool, Option<String>, bool)>;
 
-/// Request to receive a signal: lease token, job, step name, signal name, and deadline of the wait.
+/// Request to receive a signal: lease token, job, step name, signal name, and the step whose end time is the timeout of the wait.
 pub(super) type SignalRequest<'a> = (Uuid, JobId, &'a str, &'a str, Option<&'a str>);
 
 /// Result row of the receive statement.

@@ -1,4 +1,5 @@
-//! Fixture of the runs: jobs in every state, an ordering key and a uniqueness key. The fixture is restored before every run.
+//! Fixture for the runs of statements: jobs in every state, an ordering key and a uniqueness key. The fixture is restored before every
+//! run.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -41,8 +42,8 @@ const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queu
 
 const LATE: &str = "update queue.job set system = queue.with_expiry(system, now() - interval '1 minute');
   insert into queue.expiry (at, id) select now() - interval '1 minute', id from queue.job";
-/// Statements that make the schedule due and add a missed tick of last week. They also add an expired waiter, progress of finished jobs,
-/// expired metrics and a published type.
+/// Statements that make the schedule due and add a missed tick that is nine days old. They also add an expired waiter, progress of
+/// finished jobs, expired metrics and a published type.
 const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'due';
   insert into queue.fire (name, tick, fired_at, outcome) select 'due', now() - interval '9 days', now() - interval '9 days', 'missed';
   insert into queue.waiter (id, expires_at) values (gen_random_uuid(), now() - interval '1 minute');
@@ -119,7 +120,7 @@ impl Fixture {
     }
 }
 
-/// Tables that the fixture uses or that statements write to.
+/// Tables that are restored before every run, because the fixture or a statement writes to them.
 const TABLES: [&str; 41] = [
     "ready",
     "scheduled",
@@ -172,8 +173,8 @@ const BOUND: &str = "(name, by_operator, number, revision, concurrency)";
 #[derive(Default)]
 pub(super) struct Fixtures {
     kept: Option<Arc<Fixture>>,
-    /// Whether a day partition for today exists. If it exists, the history belongs to the partition and is dropped with it instead of
-    /// pruned.
+    /// Whether a day partition for today exists. If so, the partition contains the history, which is dropped with the partition instead
+    /// of pruned.
     today: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Lists of the statements, grouped by the process that executes them.
+//! Lists of the statements, grouped by the process that executes them or by their purpose.
 
 use super::{
     side_statement::{MAPS, PAUSES, REPORTS, SCHEDULES},

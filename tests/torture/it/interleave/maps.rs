@@ -47,7 +47,7 @@ pub(super) async fn run(statement: SideStatement, on: &mut PgConnection, fixture
 
 /// Query for violations of the invariants of maps. `need` is the number of unfinished parts, plus the uncounted ends in hints, plus one
 /// while the map is open. A map with free places for running parts has no waiting part, unless a hint schedules another check. A waiting
-/// part is parked and belongs to a map. If the map's records are deleted, the waiting part is released.
+/// part is a parked part of a map, and is released if the map's records are deleted. Each part belongs to a chunk of its map.
 const VIOLATIONS: &str = "
 select g.parent, g.name || ' needs ' || g.need as why
 from queue.gather g

@@ -14,7 +14,8 @@ use super::{
     tally::stuck_keys,
 };
 
-/// Time at which the second statement starts, relative to the end of the first transaction.
+/// Time at which the second statement starts: after the first transaction has ended, or during that transaction. In the second case, the
+/// form also determines whether the first transaction commits or rolls back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     After,
@@ -52,7 +53,7 @@ pub(super) fn sqlstate(error: &sqlx::Error) -> Option<String> {
     error.as_database_error().and_then(DatabaseError::code).map(std::borrow::Cow::into_owned)
 }
 
-/// Retries a statement whose lock timed out, as housekeeping does.
+/// Runs a statement, and repeats it after each lock timeout, as housekeeping does.
 pub(super) async fn retry_on_lock_timeout<T>(mut statement: impl AsyncFnMut() -> sqlx::Result<T>) -> sqlx::Result<T> {
     loop {
         match statement().await {

@@ -1,5 +1,5 @@
-//! Statements that do not change the state of jobs: schedules, pauses, reports of jobs and types, and waiters. Also checks the state of
-//! the schedule and of the pause after a run.
+//! Statements on schedules, pauses, keys, job types, row locks, progress, logs, steps, signals, child jobs, maps, waiters and metrics.
+//! Also checks the state of the schedule and of the pause after a run.
 
 use sqlx::PgConnection;
 use tests::{children, operate, protocol, signals, tallies, timetable};
@@ -40,10 +40,10 @@ pub(super) enum SideStatement {
     Tally,
     RollUp,
     PruneTotals,
-    /// Writes logs of an attempt that no other call uses.
+    /// Writes a log under a random attempt number.
     WriteLogs,
     PruneLogs,
-    /// Journals a step that no other call uses.
+    /// Journals a step under a name that no other call uses.
     Journal,
     JournalFresh,
     JournalOne,
@@ -53,7 +53,7 @@ pub(super) enum SideStatement {
     /// Receives a signal in the running job.
     Receive,
     PruneSignals,
-    /// Spawns a child of the running job, in a step that no other call uses.
+    /// Spawns a child of the running job, in a step whose name no other call uses.
     Spawn,
     /// Records the ends of several jobs, including the finished child of the parked job.
     NoteEnds,
@@ -67,7 +67,7 @@ pub(super) enum SideStatement {
     /// Cancels one part of the map, as an operator would.
     EndPart,
     CountGathers,
-    /// Recounts the map of the running job.
+    /// Recounts the unfinished parts of the map of the running job.
     Recount,
     /// Deletes the map's records, as a restart of the parent does.
     ForgetGathers,

@@ -13,7 +13,7 @@ use super::{
     side_statement::SideStatement,
 };
 
-/// Statement on specific rows of the fixture. Operator statements work on all jobs.
+/// Statement of the product, executed on specific rows of the fixture. Operator statements except `Reopen*` are executed on all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     Enqueue,
@@ -48,7 +48,7 @@ pub(super) enum Statement {
     SettleWhole,
     /// Completes jobs that leave no record.
     Forget,
-    /// Parks a job whose verdict is permanently rejected.
+    /// Turns a job whose verdict the server keeps rejecting into a dead letter.
     Park,
     /// Parks a job until a signal arrives.
     ParkHeld,
@@ -60,7 +60,7 @@ pub(super) enum Statement {
     Promote,
     Unblock,
     WakeParked,
-    /// Expires all queued jobs that have not started.
+    /// Expires the queued jobs whose start deadline has passed.
     ExpireDue,
     /// Expires a leased job, as the worker that holds the job does.
     ExpireHeld,
@@ -69,7 +69,7 @@ pub(super) enum Statement {
     Discard,
     Reopen,
     ReopenPlain,
-    /// Reopens the second job of the history row whose first job `ReopenPlain` reopens.
+    /// Reopens the second job of a history row. `ReopenPlain` reopens the first job of the same row.
     ReopenTwin,
     AddDays,
     DropDay,
@@ -103,10 +103,10 @@ pub(super) enum Statement {
     /// Declares limits, as a worker does when it starts.
     DeclareLimits,
     SlowDown,
-    /// Loads the jobs of a lease, which other statements recover.
+    /// Loads the jobs of the fixture's lease, which a concurrent statement may recover.
     Confirm,
     PruneRates,
-    /// Executes a statement that does not change the state of jobs.
+    /// Executes a statement of the module `side_statement`.
     Side(SideStatement),
 }
 
@@ -174,7 +174,7 @@ impl Statement {
         })
     }
 
-    /// Executes a statement on part of a lease or on one lane.
+    /// Claims jobs of one lane, or settles jobs of a lease individually.
     async fn batch(self, on: &mut PgConnection, Fixture { lease, worker, .. }: &Fixture) -> sqlx::Result<i64> {
         let verdicts = match self {
             Self::ClaimBatch => {
@@ -195,7 +195,7 @@ impl Statement {
         Ok((verdicts.len() - protocol::settle(on, verdicts).await?.len()) as i64)
     }
 
-    /// Executes a housekeeping statement on queued jobs.
+    /// Executes a housekeeping statement on queued jobs, or expires a leased job.
     async fn keep(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
         match self {
             Self::Promote => operate::promote(on, 100).await,
@@ -205,7 +205,7 @@ impl Statement {
         }
     }
 
-    /// Executes a statement on jobs in fair queues or with ordering keys.
+    /// Executes a statement on fair queues, or a claim under the per-key limit.
     async fn run_on_lines(self, on: &mut PgConnection, worker: Uuid) -> sqlx::Result<i64> {
         match self {
             Self::EnqueueFair => lines::enqueue_fair(on, KEY).await.map(|_| 1),
@@ -215,7 +215,7 @@ impl Statement {
         }
     }
 
-    /// Executes a statement on limits or on jobs that wait for signals.
+    /// Executes one of the remaining statements: on limits and rates, on parked or restarted jobs, or `Forget`.
     async fn limit(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
         match self {
             Self::ParkHeld => Ok(i64::from(signals::park_held(on, &[lease.one(0, "snooze")]).await?.is_empty())),
@@ -294,7 +294,7 @@ impl Statement {
         }
     }
 
-    /// Returns whether the statement deletes the history of finished jobs.
+    /// Returns whether the statement deletes finished jobs or dead letters whose retention has ended.
     pub(super) fn forgets(self) -> bool {
         matches!(self, Self::PruneDone | Self::DropDay | Self::PruneKept | Self::PruneEarly | Self::PruneDead | Self::PruneDays)
     }
@@ -304,7 +304,7 @@ impl Statement {
         matches!(self, Self::Settle | Self::SettleBatch | Self::SettleWhole | Self::Forget)
     }
 
-    /// Returns whether the statement deletes every job that it counts.
+    /// Returns whether the statement deletes all jobs that it settles.
     pub(super) fn leaves_no_record(self) -> bool {
         matches!(self, Self::Forget)
     }

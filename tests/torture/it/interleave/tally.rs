@@ -40,7 +40,7 @@ select j.id, 'the job is not the head' from queue.unfinished_job l join queue.jo
 where j.key is not null and not exists (select from queue.blocked b where b.id = j.id)
   and not exists (select from queue.active_key a where a.key = j.key and a.id = j.id)";
 
-/// Processes all hints, then returns the violations of ordering keys.
+/// Unblocks the ordering keys that have hints, then returns the violations of ordering keys.
 pub(super) async fn stuck_keys(on: &mut PgConnection) -> sqlx::Result<Vec<(i64, String)>> {
     operate::unblock(on).await?;
     sqlx::query_as(STUCK_KEYS).fetch_all(on).await
@@ -68,7 +68,7 @@ pub(super) fn matches_effects(before: Tally, statements: &[(Statement, i64)], fo
     sums.iter().any(equal)
 }
 
-/// Returns the possible changes of the counts if the statement reported `n`. The changes depend on the concurrent statements.
+/// Returns the possible changes to the counts of jobs if the statement reported `n` jobs. The changes depend on the concurrent statements.
 fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tally> {
     let among = |statement: Statement| others.iter().any(|(one, _)| *one == statement);
     // Possible numbers of running jobs that a concurrent statement cancelled.
@@ -85,7 +85,7 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
         }
         Statement::EnqueueKeyed => vec![[n, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, n, 0, 0]],
         Statement::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
-        // Cancelling a parent finishes the queued parts of its map, including parts that a concurrent count has just made ready.
+        // Cancelling a parent finishes the queued parts of its map, including parts that a concurrent `CountGathers` has just made ready.
         Statement::CancelRunning | Statement::Side(SideStatement::CancelParent) if n > 0 => {
             (0..=4).map(|parts| [-parts, 0, parts, 0, 0, 0, 0]).collect()
         }
@@ -104,7 +104,7 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
         // A lease contains one or two jobs.
         Statement::SettleWhole => (n..=2 * n).map(|jobs| [0, -jobs, jobs, 0, 0, 0, 0]).collect(),
         Statement::Forget => vec![[0, -n, 0, 0, 0, -n, 0]],
-        // A job that is being cancelled is neither parked nor restarted, and its attempt counts.
+        // A job that is being cancelled is finished instead of released, parked or restarted. Its attempt remains counted.
         Statement::SettlePart | Statement::ParkHeld | Statement::Restart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         Statement::Park => vec![[0, -n, 0, n, 0, 0, 0]],
         Statement::GiveBack => off().map(|off| [n, -n - off, off, 0, 0, -n - off, 0]).collect(),
@@ -112,13 +112,13 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
         Statement::Requeue => (0..=n).map(|late| [n - late, 0, 0, -n, late, -n, 0]).collect(),
         Statement::Cancel => (0..=n).map(|blocked| [blocked - n, 0, n, 0, -blocked, 0, 0]).collect(),
         Statement::ExpireDue => (0..=n).map(|blocked| [blocked - n, 0, n, 0, -blocked, 0, 0]).collect(),
-        // A job whose deadline was extended is released.
+        // If the job's start deadline has not passed, the job is released instead of expired.
         Statement::ExpireHeld => vec![[0, -n, n, 0, 0, -n, 0], [n, -n, 0, 0, 0, -n, 0]],
-        // A parked job has no failure of its own.
+        // A job that a concurrent `Park` turned into a dead letter has no failure row.
         Statement::Discard | Statement::PruneDead => {
             (0..=i64::from(among(Statement::Park))).map(|parked| [0, 0, 0, -n, 0, -n, parked - n]).collect()
         }
-        // A job that was reopened and then cancelled loses no attempt.
+        // A job that was reopened and then cancelled has no attempts. Reopening it again does not change the sum of all attempts.
         Statement::Reopen | Statement::ReopenPlain | Statement::ReopenTwin if among(Statement::Cancel) => {
             vec![[n, 0, -n, 0, 0, -n, 0], [n, 0, -n, 0, 0, 0, 0]]
         }

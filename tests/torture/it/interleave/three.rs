@@ -45,7 +45,7 @@ pub(super) const MIDDLES: [[Event; 6]; 2] = [
 pub(super) struct TripleOutcome {
     /// Number of rows or jobs that each statement affected, or `None` if the transaction did not commit.
     pub(super) counts: [Option<i64>; 3],
-    /// Whether each statement waited for another statement.
+    /// Whether each statement waited for a lock of another statement.
     pub(super) waited: [bool; 3],
     /// Whether two statements waited at the same time.
     pub(super) queued: bool,
@@ -60,7 +60,7 @@ struct Session {
     running: Option<JoinHandle<(PgConnection, sqlx::Result<i64>)>>,
     /// Number of rows or jobs that the statement affected, if it has returned and its transaction is still open.
     open: Option<i64>,
-    /// Whether a lock timed out. The statement must then be retried, as in housekeeping.
+    /// Whether the statement failed with a lock timeout and must be retried, as housekeeping does.
     must_retry: bool,
 }
 
@@ -69,12 +69,12 @@ pub(super) struct TriplePlayer {
     sessions: [Session; 3],
     watch: PgConnection,
     fixtures: Fixtures,
-    /// Counts of the freshly restored fixture.
+    /// Numbers of jobs and attempts in the restored fixture, before any statement runs.
     before: Option<Tally>,
     now: TripleOutcome,
 }
 
-/// Time limit of a run. The server resolves a deadlock after one second, so every legitimate wait is shorter.
+/// Time limit of a run. The server resolves a deadlock after one second, so no legitimate wait reaches this limit.
 const MAX_WAIT: Duration = Duration::from_mins(5);
 
 impl TriplePlayer {
@@ -88,8 +88,8 @@ impl TriplePlayer {
         Self { sessions, watch, fixtures: Fixtures::default(), before: None, now: TripleOutcome::default() }
     }
 
-    /// Runs the statements. Then panics unless every job has exactly one entry, the counts match the reported effects, and no ordering
-    /// key is stuck.
+    /// Runs the three statements in the order of the script. Panics unless every job has exactly one entry, the counts match the reported
+    /// effects, and no ordering key is stuck.
     pub(super) async fn play(&mut self, statements: [Statement; 3], script: &[Event]) -> TripleOutcome {
         let fixture = self.fixtures.set(&mut self.watch, &statements).await.unwrap();
         let before = match self.before {
@@ -121,7 +121,8 @@ impl TriplePlayer {
                 }
                 end => pending.push(*end),
             }
-            // A waiting transaction can end only after another transaction has ended, and the script may end that transaction later.
+            // Tries to end the pending transactions after every event. The statement of a pending transaction may still wait for a
+            // transaction that the script ends later.
             while self.end_one(&mut pending).await {
                 self.wait_until_settled(statements).await;
             }
@@ -186,7 +187,7 @@ impl TriplePlayer {
             if running.is_empty() {
                 return;
             }
-            // Only waits for one of the three sessions count. Other sessions, such as autovacuum, release their locks soon.
+            // Counts only waits for one of the three sessions. Waits for other sessions, such as autovacuum, end soon.
             let waiting = sqlx::query_scalar("select pid from unnest($1::int[]) pid where pg_blocking_pids(pid) && $2");
             let all = self.sessions.each_ref().map(|session| session.pid);
             let waiting: Vec<i32> = waiting.bind(&running).bind(&all[..]).fetch_all(&mut self.watch).await.unwrap();

@@ -1,4 +1,4 @@
-//! Runs three statements concurrently: a sample of the triples that move the same job, and a sample of all triples.
+//! Runs three statements concurrently: a sample of the triples whose statements compete for the same job, and a sample of all triples.
 //! `QUEUE_TEST_TRIPLES=20000` runs all triples of the first kind in every order, and 20000 triples of the second kind. `QUEUE_TEST_SEED`
 //! selects the sample.
 
@@ -31,8 +31,8 @@ impl Totals {
 /// Sampling divisor: one in seven triples is run, because a run takes 50 ms. `QUEUE_TEST_TRIPLES` selects all triples.
 const SHARE: usize = 7;
 
-/// Runs the triples of these statements for which `is_selected` returns true. All three transactions are open at the same time, and the
-/// first transaction commits or rolls back.
+/// Runs the triples of the given statements that `is_selected` accepts, or a sample of them, with the scripts in `MIDDLES`. A script
+/// keeps the transactions of the three statements open at the same time, and then commits or rolls back the first transaction.
 async fn play_triples(statements: &[Statement], is_selected: impl Fn([Statement; 3]) -> bool) -> Totals {
     let db = TestDb::new().await;
     let (mut player, mut totals) = (TriplePlayer::new(&db).await, Totals::default());
@@ -120,7 +120,7 @@ async fn one_of_three_statements_on_a_finished_job_wins() {
     assert!(totals.waits > 0 && totals.queues == 0, "operators skip locked rows: {totals:?}");
 }
 
-/// One statement of each kind: a producer, a claim, a verdict, a released claim, a recovery, a promotion, two operator statements and
+/// Statements of different kinds: a producer, a claim, a verdict, a released claim, a recovery, a promotion, two operator statements and
 /// housekeeping.
 const CLASSES: [Statement; 9] = [
     Statement::EnqueueUnique,
@@ -144,7 +144,7 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
 }
 
-/// Returns the events in random order. Each transaction begins before it ends. In half of the runs, all transactions begin before the
+/// Returns a random script. Each transaction begins before it ends. In at least half of the scripts, all transactions begin before the
 /// first transaction ends.
 fn script(rng: &mut Rng) -> Vec<Event> {
     let mut left: Vec<usize> = [0, 1, 2, 0, 1, 2].into();
@@ -162,7 +162,7 @@ fn script(rng: &mut Rng) -> Vec<Event> {
     left.into_iter().map(event).collect()
 }
 
-/// Maximum number of runs per database. Autovacuum does not keep up with the runs, so the tables grow.
+/// Maximum number of runs in one database. Autovacuum does not keep up with the runs, so the tables of a database grow.
 const PLAYS_PER_DATABASE: u64 = 500;
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Tests a zombie, which is a former lease holder, between two other workers. No write of the zombie may take effect, at any point
-//! between the statements of the other workers.
+//! Tests that no write of a zombie takes effect. A zombie is a former lease holder that sends its writes at any point between the
+//! statements of two other workers.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{pair::pid, tally::stuck_keys};
 
-/// Writes, besides verdicts, that a lease holder can send. Another test covers receiving a signal, which takes no lock.
+/// Writes that a lease holder can send, except verdicts. Receiving a signal takes no lock, and is covered by another test.
 const OTHER_WRITES: [&str; 10] =
     ["whole", "give back", "record_progress", "step", "step alone", "park", "spawn", "chunk", "close", "restart"];
 
@@ -59,7 +59,7 @@ impl ZombieScene {
         Self { db, a, b, c, watch, pids, held }
     }
 
-    /// Empties the tables, creates two jobs, and lets worker A claim both.
+    /// Empties the tables and creates two jobs. Worker A claims both jobs, and then its heartbeat expires.
     async fn begin(&mut self) {
         let empty = "truncate queue.ready, queue.scheduled, queue.lease, queue.done, queue.done_many, queue.dead, queue.failure, queue.job,
           queue.worker, queue.progress, queue.parked, queue.step, queue.signal, queue.signal_hint, queue.child, queue.gather, queue.map_batch,
@@ -182,7 +182,7 @@ async fn writes_of_a_holder_take_effect_if_its_recovery_rolls_back() {
         let (accepted, ()) = tokio::join!(saying, going_on);
         assert_eq!(accepted, 2, "`{what}` under a lease that was not recovered");
         let returned = match what {
-            // After `chunk`, each of the two maps has one ready part and one parked part.
+            // After `chunk`, the map of each of the two jobs has one ready part and one parked part.
             "release" | "give back" | "restart" | "spawn" | "chunk" => 2,
             _ => 0,
         };
@@ -244,7 +244,8 @@ async fn of_three_consecutive_holders_only_the_last_may_write() {
     scene.finish().await;
 }
 
-/// Statements that insert rows in another open transaction. The rows block a verdict until the rollback.
+/// Verdicts, each with a statement that blocks it. Another transaction executes the statement, and the inserted row conflicts with the
+/// verdict until that transaction is rolled back.
 const BLOCKERS: [(&str, &str); 4] = [
     ("complete", "insert into queue.done (id, finished_at, ran_ms, attempts) select max(id), now(), 0, 1 from queue.job"),
     ("cancel", "insert into queue.done (id, finished_at, ran_ms, attempts) select min(id), now(), 0, 1 from queue.job"),
@@ -261,7 +262,7 @@ async fn a_recovery_skips_a_lease_with_a_blocked_verdict() {
     for (what, row) in BLOCKERS {
         scene.begin().await;
         let ZombieScene { a, b, c, watch, pids, held, .. } = &mut scene;
-        // The verdict locks its lease, then waits for the row.
+        // The verdict locks its lease, then waits for the transaction that inserted the conflicting row.
         let mut blocker = b.begin().await.unwrap();
         sqlx::raw_sql(row).execute(&mut *blocker).await.unwrap();
         let ended = Cell::new(false);

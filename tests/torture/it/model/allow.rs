@@ -1,4 +1,4 @@
-//! Model of rules, which are pauses and a limit: which workers have acknowledged the rules, and which jobs may be claimed.
+//! Model of the rules, which are pauses and a limit. Tracks which workers have acknowledged the rules, and which jobs may be claimed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +74,7 @@ impl Model {
         self.rules.paused.keys().any(|scope| covers(*scope, lane) && self.awaited(*scope).is_empty())
     }
 
-    /// Returns whether claims without permits are forbidden, because the lane is paused or its limit counts running jobs.
+    /// Returns whether claims without permits are forbidden, because the lane is paused or its limit is in force.
     pub(super) fn is_closed(&self, lane: usize) -> bool {
         self.is_paused(lane) || (lane == LIMITED && self.rules.limit.as_ref().is_some_and(|limit| limit.adopted))
     }
@@ -109,7 +109,8 @@ impl Model {
             self.rules.limit = Some(Bound { adopted: true, permits, ..limit });
         }
         self.read_permits(Some(claim.freed));
-        // If the limit is new or was lowered, more jobs may be running than the limit allows.
+        // If the limit is new or was lowered, more jobs may be running than the limit allows. The number of vacant permits is then
+        // negative.
         let needed = needed.cast_signed();
         if self.vacant() < needed && claim.belt {
             self.read_permits(None);
@@ -122,7 +123,8 @@ impl Model {
         limit.map_or(0, |limit| limit.most.cast_signed() - limit.permits.values().sum::<usize>().cast_signed())
     }
 
-    /// Records that `count` jobs were claimed under the limit in a lease.
+    /// Records that `count` jobs were claimed under the limit in the lease `token`. Returns an error if more jobs run than the limit
+    /// allows.
     pub(super) fn note_permits(&mut self, token: Uuid, count: usize) -> Result<(), String> {
         let running = self.jobs.values().filter(|job| job.lane == LIMITED && matches!(job.place, JobPlace::Running(_))).count();
         let Some(limit) = self.rules.limit.as_mut().filter(|_| count > 0) else { return Ok(()) };
@@ -130,7 +132,7 @@ impl Model {
         if running > limit.most { Err(format!("{running} run under a limit of {}", limit.most)) } else { Ok(()) }
     }
 
-    /// Returns the number of jobs that the limit counts per lease, or `None` if the limit is not in force yet.
+    /// Returns the number of permits that each lease holds, or `None` if no limit is in force.
     pub(super) fn permits(&self) -> Option<BTreeMap<Uuid, usize>> {
         self.rules.limit.as_ref().filter(|limit| limit.adopted).map(|limit| limit.permits.clone())
     }

@@ -277,7 +277,8 @@ impl Model {
         (refused, expired)
     }
 
-    /// Applies a promotion. Checks only the number of promoted jobs, because the statement may choose any due jobs.
+    /// Applies a promotion. The statement may choose any due jobs. Therefore checks only that the `chosen` jobs are due and as many as
+    /// expected.
     pub(super) fn promote(&mut self, most: usize, chosen: &BTreeSet<JobId>) -> Result<(), String> {
         let due = self.all(|place| place == JobPlace::Scheduled { due: true });
         if chosen.len() != due.len().min(most) || !chosen.is_subset(&due) {

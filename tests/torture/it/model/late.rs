@@ -42,7 +42,7 @@ impl Player {
         Ok(if late.is_empty() { "nothing" } else { "made late" })
     }
 
-    /// Expires queued jobs that are late, as housekeeping does.
+    /// Expires the queued jobs whose start deadline has passed, as housekeeping does.
     pub(super) async fn expire_due(&mut self) -> Outcome {
         let late = Vec::from_iter(self.model.late());
         sqlx::query(DUE).bind(&late).execute(&mut self.connection).await.map_err(fault)?;

@@ -26,12 +26,12 @@ pub(super) enum Op {
     Claim(usize, i32),
     /// Settles jobs of any leases, including ended leases. Optionally settles a whole lease as completed.
     Settle(Vec<VerdictOp>, Option<Age>),
-    /// Settles all jobs that a lease ever had with the same verdict.
+    /// Sends the same verdict for every job that a lease ever had.
     SettleAll(Age, &'static str),
     GiveBack(Vec<Age>),
     Recover,
     Promote(i64),
-    /// Advances the time until the given jobs are due.
+    /// Moves the start times of the given scheduled jobs into the past.
     MakeDue(Vec<Age>),
     Requeue(Vec<Age>),
     Cancel(Vec<Age>),
@@ -42,7 +42,7 @@ pub(super) enum Op {
     /// Expires the heartbeat of the worker that holds a lease.
     Orphan(Age),
     Beat(usize),
-    /// Registers a worker again, as after its heartbeat has expired. The worker abandons its leases.
+    /// Expires the heartbeat of a worker, and registers the worker under a new id. The worker abandons its leases.
     Register(usize),
     Retire(usize),
     PruneDone,
@@ -51,10 +51,11 @@ pub(super) enum Op {
     DropDay,
     /// Enqueues a job into the given lane, with a start deadline in an hour.
     EnqueueExpiring(usize),
-    /// Advances the time past the start deadlines of the given jobs.
+    /// Moves the start deadlines of the given jobs into the past.
     MakeLate(Vec<Age>),
     ExpireDue,
-    /// Reports all jobs of a lease as expired, as the holder of the lease does.
+    /// Expires or releases the unstarted jobs of a lease that have a start deadline, as the holder of the lease does. A job expires if
+    /// its deadline has passed, and otherwise becomes ready.
     ExpireHeld(Age),
     /// Pauses a scope.
     Pause(usize),
@@ -72,7 +73,7 @@ pub(super) enum Op {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VerdictOp {
     pub(super) lease: Age,
-    /// Index among the jobs of the lease, or among all jobs for a verdict on a job of another lease.
+    /// Index of the job among the jobs of the lease. If `of_another` is set, index among all jobs.
     pub(super) job: Age,
     pub(super) of_another: bool,
     pub(super) verdict: &'static str,
@@ -81,7 +82,7 @@ pub(super) struct VerdictOp {
 /// Queue and priority of each lane.
 pub(super) const LANES: [(&str, i16); 4] = [("default", 100), ("mail", 100), ("default", 7), ("slow", 100)];
 
-/// Lane that may have a limit. Also the scope of the limit.
+/// Index of the lane that may have a limit. `LIMIT` is the scope of the limit.
 pub(super) const LIMITED: usize = 3;
 pub(super) const LIMIT: &str = "queue:slow";
 
@@ -142,14 +143,15 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         .prop_map(move |(days, first, rest)| once(days).chain(once(first)).chain(rest.into_iter().flatten()).collect())
 }
 
-/// Returns fixed sequences of operations that random sequences contain too rarely.
+/// Returns the strategy for typical sequences of operations, which occur too rarely among random operations.
 fn story() -> impl Strategy<Value = Vec<Op>> {
     let crash = (0..3_usize, 1..4_i32).prop_map(|(worker, most)| vec![Op::Claim(worker, most), Op::Register(worker), Op::Recover]);
     let letter = (0..3_usize, vec(0..3_usize, 3)).prop_map(|(worker, jobs)| {
         vec![Op::Register(worker), Op::Claim(worker, 4), Op::SettleAll(0, "dead"), Op::Requeue(jobs.clone()), Op::Discard(jobs)]
     });
     let delay = (0..LANES.len()).prop_map(|lane| vec![Op::Enqueue(lane, true), Op::MakeDue(vec![0]), Op::Promote(2)]);
-    // A claimed job starts before or after its deadline. A started job no longer expires.
+    // In `held`, a worker reports a claimed job as expired before or after the start deadline. In `begun`, the job has already started
+    // and can no longer expire.
     let held = (0..LANES.len(), 0..3_usize, any::<bool>()).prop_map(|(lane, worker, is_late)| {
         let late = Some(Op::MakeLate(vec![0])).filter(|_| is_late);
         let held = [Op::EnqueueExpiring(lane), Op::Claim(worker, 9)].into_iter().chain(late);

@@ -56,7 +56,7 @@ select format('%s %s failures=%s', j.id, coalesce(e.line, 'nowhere'), (select co
 from queue.job j left join entry e on e.id = j.id
 order by j.id, e.line";
 
-/// Query for the number of rows whose job no longer exists.
+/// Query for the number of failure rows whose job no longer exists.
 const ORPHANS: &str = "select count(*) from queue.failure f where not exists (select from queue.job j where j.id = f.id)";
 
 const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delete from queue.lease; delete from queue.done;
@@ -83,8 +83,8 @@ async fn retry_while_locked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) ->
     }
 }
 
-/// Opens a connection with a worker's planner settings. Parallel workers are off, because the planner would use them on the almost empty
-/// tables. Drops the partitions of later days for the same reason.
+/// Opens a connection with generic plans and without JIT, like a worker's connection, but without parallel workers. Also drops all day
+/// partitions. Otherwise the planner would use parallel workers on the almost empty tables.
 async fn connect(db: &TestDb) -> PgConnection {
     let planner = [("plan_cache_mode", "force_generic_plan"), ("jit", "off"), ("max_parallel_workers_per_gather", "0")];
     let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(&db.url).unwrap().options(planner)).await.unwrap();
@@ -159,7 +159,7 @@ impl Player {
         equal("failures of jobs that are gone", &orphans, &0)
     }
 
-    /// Checks that the operator's view of all jobs matches the tables.
+    /// Checks that the operator's view of all jobs matches the model.
     pub(super) async fn compare_operator_view(&mut self) -> Result<(), String> {
         let query = sqlx::query_as("select id, state, queue, attempts::smallint from queue.jobs order by id");
         let seen: Vec<(JobId, String, String, i16)> = query.fetch_all(&mut self.connection).await.map_err(fault)?;

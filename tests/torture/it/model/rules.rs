@@ -12,7 +12,7 @@ pub(super) struct Rules {
     /// Number of the pause of each paused scope.
     pub(super) paused: BTreeMap<usize, i64>,
     pub(super) limit: Option<Bound>,
-    /// Highest number that each worker has acknowledged.
+    /// Highest rule number that each worker has acknowledged.
     pub(super) seen: BTreeMap<Uuid, i64>,
     pub(super) newest: i64,
 }
@@ -24,7 +24,7 @@ pub(super) struct Bound {
     /// Whether the limit is in force because all live workers have acknowledged it. A limit in force also counts jobs that started before
     /// the limit was set.
     pub(super) adopted: bool,
-    /// Number of jobs that the limit counts per lease.
+    /// Number of permits that each lease holds. The number may exceed the number of jobs that the lease still has.
     pub(super) permits: BTreeMap<Uuid, usize>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct KnownRules {
 }
 
 impl KnownRules {
-    /// Returns whether the worker may claim from a lane, under the limit or without it.
+    /// Returns whether the worker may claim from the lane. `under_limit` distinguishes claims under the limit from other claims.
     pub(super) fn may(&self, lane: usize, under_limit: bool) -> bool {
         !self.paused.iter().any(|scope| covers(*scope, lane)) && (self.limited && lane == LIMITED) == under_limit
     }

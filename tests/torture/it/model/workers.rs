@@ -23,7 +23,7 @@ fn sql(text: &'static str) -> &'static str {
 }
 
 impl Player {
-    /// Reads the rules that a worker reads before its first claim and after each notification. Returns the newest number.
+    /// Reads the rules, as a worker does before its first claim and after each notification. Returns the number of the newest rule.
     pub(super) async fn read_rules(&mut self, worker: Uuid) -> Result<i64, String> {
         let read = sqlx::query(sql(include_str!("../../../../queue-worker/sql/pauses.sql"))).bind(worker);
         let rows = read.fetch_all(&mut self.connection).await.map_err(fault)?;
@@ -95,7 +95,8 @@ impl Player {
         self.model.set_limit(most, number).map(|()| "set a limit")
     }
 
-    /// Returns the lanes that a worker may claim from, ordered by id.
+    /// Returns the lanes that a worker may claim from, ordered by id. `under_limit` distinguishes claims under the limit from other
+    /// claims.
     fn lanes_of(&self, worker: Uuid, under_limit: bool) -> Vec<(i64, (usize, bool))> {
         let known = self.known.get(&worker).cloned().unwrap_or_default();
         self.lanes.iter().filter(|(_, (lane, _))| known.may(*lane, under_limit)).map(|(id, of)| (*id, *of)).collect()
@@ -123,8 +124,8 @@ impl Player {
         })
     }
 
-    /// Claims under the limit, by a worker that knows the limit. `reports_freed` reports all leases as freed. `belt` reads all permits
-    /// again if too few are free.
+    /// Claims jobs under the limit for a worker that knows the limit. `reports_freed` makes the claim report all leases as freed. `belt`
+    /// makes the claim read all permits again if too few are free.
     pub(super) async fn claim_limited(&mut self, worker: Uuid, most: i32, (reports_freed, belt): (bool, bool)) -> Outcome {
         let lanes = self.lanes_of(worker, true);
         if lanes.is_empty() {

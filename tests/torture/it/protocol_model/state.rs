@@ -9,7 +9,8 @@ pub(super) const WORKERS: usize = 2;
 /// Set of jobs, with one bit per job.
 pub(super) type Ids = u8;
 
-/// Token of a claim. Real tokens are random. In the model, a token that no process knows is reused, see [`State::rename`].
+/// Token of a claim. Real tokens are random. The model reuses tokens that no process knows, which keeps the number of states finite. See
+/// [`State::rename`].
 pub(super) type Token = u8;
 
 /// Set of all jobs.
@@ -97,7 +98,7 @@ pub(super) struct State {
     pub(super) enqueued: Ids,
     /// Jobs whose completion was acknowledged.
     pub(super) completed: Ids,
-    /// Whether a verdict took effect under another claim. `refused` records whether a verdict was rejected.
+    /// Whether a verdict took effect under the lease of another claim. `refused` records whether a verdict was rejected.
     pub(super) wrong: bool,
     pub(super) refused: bool,
     /// Number of faults that may still occur.

@@ -11,7 +11,7 @@ pub(super) enum Variant {
     SettlesById,
     /// Claims are identified by the attempt numbers of their jobs.
     SettlesByAttempt,
-    /// Claims are identified by a database sequence.
+    /// Claims are identified by numbers from a database sequence instead of random tokens.
     SequenceTokens,
     /// Recovery reads the jobs of a lease before it locks the lease.
     RecoversAtOnce,
@@ -31,7 +31,7 @@ pub(super) enum Step {
     /// The server executes an abandoned claim for the given jobs, or drops the claim.
     LateClaim(usize, Option<Ids>),
     GiveBack(usize),
-    /// A worker forgets its claims without a response, because the claims are past their deadline. By then the returned jobs are on disk,
+    /// A worker forgets claims that have had no response by their deadline. By then, the jobs that the worker has given back are on disk,
     /// and no request is in flight.
     DropStrays(usize),
     /// A worker settles jobs of one of its claims. Fields: worker, index of the claim, jobs, verdict, delivery.
@@ -60,7 +60,7 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Delivery {
     Answered,
-    /// The request took effect, but the response is lost.
+    /// The request takes effect, but the response is lost.
     Unanswered,
     /// The worker gives up before the request takes effect.
     Late,
@@ -79,7 +79,8 @@ pub(super) struct Protocol {
 }
 
 impl Step {
-    /// Returns whether the step is a fault. A path need not contain any fault.
+    /// Returns whether the step is a fault. The number of faults on a path is limited, and the jobs must be able to complete without
+    /// faults.
     pub(super) fn is_fault(self, state: &State) -> bool {
         match self {
             Self::Claim(.., delivery) | Self::Settle(.., delivery) | Self::Retry(_, delivery) => delivery != Delivery::Answered,
@@ -189,8 +190,8 @@ impl State {
         self.late_claims.iter().any(|(_, late)| *late == token) || leases.into_iter().any(|row| row.claim.token == token)
     }
 
-    /// Returns whether a settle may run now. A settle waits for a recovery that has locked its lease, but a late settle may not have
-    /// reached the server yet.
+    /// Returns whether a settle may run now. A settle must wait for a recovery that has locked its lease. A late settle may be sent at
+    /// any time, because the server executes it later.
     fn may_settle(&self, step: &Step, token: Token) -> bool {
         let late = matches!(step, Step::Settle(.., Delivery::Late) | Step::Retry(_, Delivery::Late));
         late || !self.is_locked(token)
@@ -251,7 +252,7 @@ impl State {
                 for row in self.db.leases.iter_mut().chain(&mut self.synced.leases).filter(|row| row.worker == Some(worker)) {
                     row.worker = None;
                 }
-                // A claim requires a heartbeat row that has not expired.
+                // Drops the worker's late claims, because a claim requires a heartbeat row that has not expired.
                 self.late_claims.retain(|(late, _)| *late != worker);
             }
             Step::Notice(worker) => self.workers[worker] = Process { alive: true, ..self.workers[worker].without_local_state() },
@@ -274,7 +275,7 @@ impl State {
         }
     }
 
-    /// ready -> lease: claims jobs. Not synced to disk.
+    /// Claims jobs (ready -> lease). Does not sync to disk.
     fn take(&mut self, variant: Variant, worker: usize, token: Token, ids: Ids) -> Claim {
         let mut number = [0; JOBS];
         for job in jobs(ids) {
@@ -319,7 +320,7 @@ impl State {
         }
     }
 
-    /// lease -> done | ready: applies a verdict and syncs to disk. Returns the jobs for which the verdict took effect.
+    /// Applies a verdict (lease -> done | ready) and syncs to disk. Returns the jobs for which the verdict took effect.
     fn settle(&mut self, variant: Variant, sent: SentVerdict) -> Ids {
         let mut counted = 0;
         for job in jobs(sent.ids) {
@@ -342,8 +343,8 @@ impl State {
         counted
     }
 
-    /// lease -> ready: releases the jobs that are in the leases now. A broken variant releases the jobs that its first statement read. Not
-    /// synced to disk.
+    /// Releases the jobs that are in the leases now (lease -> ready). A broken variant releases the jobs that its first statement read.
+    /// Does not sync to disk.
     fn take_back(&mut self, variant: Variant) {
         let found = self.recovery.take().map(|recovery| recovery.found).unwrap_or_default();
         for (token, seen) in found {
