@@ -11,7 +11,7 @@ use crate::{
     signals,
 };
 
-/// Names of all writes that [`write`] runs. The write `receive` requires a signal named `go`.
+/// Names of all writes that [`write`](fn@write) runs. The write `receive` requires a signal named `go`.
 pub const HOLDER_WRITES: [&str; 8] = ["step", "step alone", "park", "receive", "spawn", "chunk", "close", "restart"];
 
 /// Names of the writes that end the attempt.

@@ -16,7 +16,10 @@ use queue_core::{
 };
 use queue_worker::{Config, Error, StoresWorker, Worker};
 use serde::{Deserialize, Serialize};
-use sqlx::{PgPool, postgres::PgPoolOptions};
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -96,7 +99,8 @@ pub(crate) async fn work(pool: &PgPool, stores: &[String], batch: Option<usize>,
     } else {
         let roster = Roster::default();
         for (nth, url) in stores.iter().enumerate() {
-            let pool = PgPoolOptions::new().connect_lazy(url)?;
+            let options = url.parse::<PgConnectOptions>()?.application_name("queue-worker");
+            let pool = PgPoolOptions::new().connect_lazy_with(options);
             roster.put(Member::new(&format!("s{nth}"), &pool, Store::default())?);
         }
         StoresWorker::new(&roster, move |_, worker| configure(worker)).run(shutdown).await?;

@@ -25,10 +25,10 @@ use crate::{
 /// Numbers of servers. Each server has one store.
 const SERVERS: [(&str, usize); 3] = [("1 server", 1), ("2 servers", 2), ("4 servers", 4)];
 
-/// Total number of producers, which are distributed over the servers.
+/// Number of producers per server.
 const PRODUCERS: u64 = 8;
 
-/// Runs S1. The numbers of servers alternate, so that all are measured under the same conditions.
+/// Runs S1. The number of jobs per server is constant. The numbers of servers alternate, so that all are measured under the same conditions.
 pub(crate) async fn run(plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (few, many) = (plan.jobs(20_000) / PRODUCERS * PRODUCERS, plan.jobs(200_000) / PRODUCERS * PRODUCERS);
     let mut servers = Vec::new();
@@ -69,16 +69,16 @@ impl StoreRuns {
     }
 }
 
-/// Shows the rates and the costs per job, each with its ratio to the result with one server.
+/// Shows the rates and the costs per job, each with its ratio to the result with one server. `jobs` is the number of jobs per server.
 fn show(kind: &str, client: &'static str, jobs: u64, runs: &[StoreRuns; 3], sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
-    let records = |name: &str, runs: &StoreRuns| {
+    let records = |(name, count): (&str, usize), runs: &StoreRuns| {
         let variant = format!("{kind}, {name}");
-        let costs = per_job("S1", &variant, client, jobs, &runs.costs);
+        let costs = per_job("S1", &variant, client, jobs * count as u64, &runs.costs);
         [vec![Record::new("S1", variant, "jobs/s", runs.rates.clone())], costs].concat()
     };
-    let base = records("", &runs[0]);
-    for ((name, _), runs) in SERVERS.iter().zip(runs) {
-        sink.figures(records(name, runs).into_iter().zip(&base).map(|(record, base)| record.against(&base.runs)))?;
+    let base = records(SERVERS[0], &runs[0]);
+    for (servers, runs) in SERVERS.into_iter().zip(runs) {
+        sink.figures(records(servers, runs).into_iter().zip(&base).map(|(record, base)| record.against(&base.runs)))?;
     }
     Ok(())
 }
@@ -100,11 +100,11 @@ impl StoreServer {
     }
 }
 
-/// Stores over which jobs are distributed equally.
+/// Stores with the same number of jobs each.
 struct Stores<'d>(&'d [&'d BenchDatabase]);
 
 impl Stores<'_> {
-    /// Enqueues one job per transaction. Returns the rate and the cost.
+    /// Enqueues `jobs` jobs into each store, one per transaction. Returns the rate and the cost.
     async fn enqueue_singly(&self, jobs: u64) -> Result<(f64, Cost), BenchError> {
         let each = jobs / PRODUCERS;
         self.enqueue(jobs, move |mut connection, producer| async move {
@@ -116,7 +116,7 @@ impl Stores<'_> {
         .await
     }
 
-    /// Enqueues the jobs of each producer in one transaction. Returns the rate and the cost.
+    /// Enqueues `jobs` jobs into each store, those of a producer in one transaction. Returns the rate and the cost.
     async fn enqueue_in_bulk(&self, jobs: u64) -> Result<(f64, Cost), BenchError> {
         let each = jobs / PRODUCERS;
         self.enqueue(jobs, move |mut connection, producer| async move {
@@ -133,25 +133,26 @@ impl Stores<'_> {
     {
         let starts = self.reset().await?;
         let mut connections = Vec::new();
-        for producer in 0..PRODUCERS as usize {
-            connections.push(self.0[producer % self.0.len()].connection().await?);
+        for database in self.0 {
+            for _ in 0..PRODUCERS {
+                connections.push(database.connection().await?);
+            }
         }
         let begin = self.now().await?;
         let elapsed = together_on(connections, work).await?;
         let cost = self.cost(begin).await?;
-        let share = jobs / self.0.len() as u64;
-        self.check(&starts, Expected { ready: share, ..Expected::default() }).await?;
-        Ok((jobs as f64 / elapsed.as_secs_f64(), cost))
+        self.check(&starts, Expected { ready: jobs, ..Expected::default() }).await?;
+        Ok((self.total(jobs) as f64 / elapsed.as_secs_f64(), cost))
     }
 
-    /// Drains the jobs of the last bulk enqueue with one worker process. Returns the rate and the cost.
+    /// Drains the `jobs` jobs in each store with one worker process. Returns the rate and the cost.
     async fn drain(&self, jobs: u64) -> Result<(f64, Cost), BenchError> {
         let begin = self.now().await?;
-        let mut worker = WorkerProcess::start_on(self.0, Shape::Defaults, jobs)?;
+        let total = self.total(jobs);
+        let mut worker = WorkerProcess::start_on(self.0, Shape::Defaults, total)?;
         let first = worker.reached().await?;
-        let share = jobs / self.0.len() as u64;
         for database in self.0 {
-            database.until_completed(0, share).await?;
+            database.until_completed(0, jobs).await?;
         }
         let elapsed = Duration::from_nanos(unix_ns().saturating_sub(first));
         let cpu = worker.cpu();
@@ -160,12 +161,17 @@ impl Stores<'_> {
             database.until_alone().await?;
         }
         let cost = Cost { client: cpu, ..self.cost(begin).await? };
-        self.check(&vec![0; self.0.len()], Expected { completed: share, ..Expected::default() }).await?;
-        if (seen.runs, seen.distinct) != (jobs, jobs) {
-            let what = format!("{jobs} jobs completed, but {} ran, in {} runs", seen.distinct, seen.runs);
+        self.check(&vec![0; self.0.len()], Expected { completed: jobs, ..Expected::default() }).await?;
+        if (seen.runs, seen.distinct) != (total, total) {
+            let what = format!("{total} jobs completed, but {} ran, in {} runs", seen.distinct, seen.runs);
             return Err(BenchError::Wrong { workload: "S1", what });
         }
-        Ok((jobs as f64 / elapsed.as_secs_f64(), cost))
+        Ok((total as f64 / elapsed.as_secs_f64(), cost))
+    }
+
+    /// Returns the number of jobs in all stores.
+    fn total(&self, jobs: u64) -> u64 {
+        jobs * self.0.len() as u64
     }
 
     async fn reset(&self) -> Result<Vec<i64>, BenchError> {
