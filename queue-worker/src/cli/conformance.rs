@@ -18,9 +18,10 @@ Examples:
   queue-worker conformance --only limits --json     only operations whose name contains the text
   queue-worker conformance -- --help                all options
 
-It creates three schemas and some roles with names of its own, and drops them at the end. Install it once: cargo install queue-conformance
+It creates three schemas and some roles with names of its own, and drops them at the end. The work is done
+by the program `queue-conformance`, which is built from `tests/conformance` of the repository.
 
-Exit codes: 0 all operations work, 1 some do not, 2 the server is unavailable (or wrong usage)";
+Exit codes: 0 all operations work, 1 some do not, 2 the server or the program is unavailable (or wrong usage)";
 
 #[derive(clap::Args)]
 pub(super) struct ConformanceArgs {
@@ -32,7 +33,8 @@ pub(super) struct ConformanceArgs {
 /// Runs the program. On Unix, the program replaces this process, so that it receives signals directly.
 pub(super) fn conformance(settings: &Settings, args: ConformanceArgs) -> Result<ExitCode, Problem> {
     check_addresses(settings, !cfg!(debug_assertions))?;
-    let mut command = Command::new(find_program());
+    let program = find_program();
+    let mut command = Command::new(&program);
     command.args(args.options);
     // The environment keeps passwords out of the list of processes.
     for (variable, url) in
@@ -44,11 +46,11 @@ pub(super) fn conformance(settings: &Settings, args: ConformanceArgs) -> Result<
         };
     }
     execute(&mut command).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Problem::failed(
-            "the program `queue-conformance` is not installed; `cargo install queue-conformance` installs it; it may also be in the folder \
-             of this binary",
+        ErrorKind::NotFound => Problem::usage(
+            "the program `queue-conformance` was not found; build it from `tests/conformance` of the same release, and put it into `PATH` \
+             or beside this binary",
         ),
-        _ => Problem::failed(format!("`queue-conformance` cannot be started: {error}")),
+        _ => Problem::usage(format!("`{}` cannot be started: {error}", program.display())),
     })
 }
 
@@ -56,7 +58,7 @@ pub(super) fn conformance(settings: &Settings, args: ConformanceArgs) -> Result<
 fn find_program() -> PathBuf {
     let name = PathBuf::from(format!("queue-conformance{EXE_SUFFIX}"));
     let beside = env::current_exe().ok().and_then(|binary| Some(binary.parent()?.join(&name)));
-    beside.filter(|path| path.exists()).unwrap_or(name)
+    beside.filter(|path| path.is_file()).unwrap_or(name)
 }
 
 #[cfg(unix)]

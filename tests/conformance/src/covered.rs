@@ -34,13 +34,12 @@ const PURE: [(&str, &str); 16] = [
 ];
 
 /// Functions that this program cannot run, or that are not operations.
-const EXCEPTIONS: [(&str, &str); 13] = [
+const EXCEPTIONS: [(&str, &str); 12] = [
     ("embedded", "starts a server, then connects as `connect` does; it has tests of its own"),
     ("from_env", "reads the environment, then connects as `connect` does"),
     ("linked", "the types of a binary; the worker here registers its types one by one, with the same result"),
     ("logs_at", "as `logs`, with another level"),
     ("log_panics", "a hook of the whole process"),
-    ("shutdown_signal", "waits for a signal to the process"),
     ("meter", "metrics for OpenTelemetry, based on the counters that `history` reads"),
     ("verdict", "a pure decision"),
     ("most_together", "as above"),

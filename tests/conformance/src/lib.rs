@@ -46,13 +46,13 @@ use self::{play::OperationGroup, report::Report, setup::Setup, world::World};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// URL of a database in which the login may create schemas; without a URL, an embedded server is started and removed afterwards
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    #[arg(long)]
     pub database_url: Option<String>,
     /// URL of the database that bypasses a pooler in transaction mode, for the worker and for waiters
-    #[arg(long, env = "QUEUE_DIRECT_URL", hide_env_values = true, requires = "database_url")]
+    #[arg(long, requires = "database_url")]
     pub direct_url: Option<String>,
     /// URL of a standby, for read-only operations
-    #[arg(long, env = "QUEUE_READ_URL", hide_env_values = true, requires = "database_url")]
+    #[arg(long, requires = "database_url")]
     pub read_url: Option<String>,
     /// Use distributed stores, because the server is a node of a Citus cluster. Without this option, stores are distributed if the
     /// database sets `citus.enable_schema_based_sharding`
@@ -133,10 +133,10 @@ pub async fn run(setup: &str, options: &Options) -> Result<bool> {
     let play = play::all(&world, &GROUPS, (options.bound, options.only.as_slice()), &mut report);
     let is_whole = tokio::select! {
         () = play => true,
-        _ = tokio::signal::ctrl_c() => false,
+        () = queue_worker::shutdown_signal() => false,
     };
     if !is_whole {
-        report.note("interrupted", "ctrl-c".to_owned());
+        report.note("interrupted", "by a signal".to_owned());
     }
     // The cleanup also runs after an operation has failed or panicked.
     play::end(world, &mut report, options.bound).await;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use queue_conformance::Options;
 
-/// Run every public operation against a server, and report which operations work there
+/// Run every public operation against a server, and report which operations work there. Without `--database-url`, the URLs are those of
+/// the variables `DATABASE_URL`, `QUEUE_DIRECT_URL` and `QUEUE_READ_URL`
 #[derive(Parser)]
 #[command(name = "queue-conformance", version)]
 struct Args {
@@ -14,7 +15,13 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let Args { options } = Args::parse();
+    let Args { mut options } = Args::parse();
+    // The variables apply only together. Otherwise, the direct URL of another database could be used with the given one.
+    if options.database_url.is_none() {
+        let variables = ["DATABASE_URL", "QUEUE_DIRECT_URL", "QUEUE_READ_URL"];
+        [options.database_url, options.direct_url, options.read_url] =
+            variables.map(|name| std::env::var(name).ok().filter(|url| !url.is_empty()));
+    }
     let setup = if options.database_url.is_some() { "given" } else { "embedded" };
     queue_conformance::main(options.verbose, queue_conformance::run(setup, &options))
 }

@@ -26,11 +26,12 @@ fn write_program(folder: &Path, name: &str) {
 #[test]
 fn conformance_runs_its_program_with_the_addresses_of_the_settings_and_returns_its_exit_code() {
     let folder = folder().join("conformance");
+    let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("bin")).unwrap();
     fs::hard_link(CLI, folder.join("queue-worker")).unwrap();
 
     let (code, error) = failed(&run(&folder, &["conformance"]));
-    assert!(code == Some(1) && error.contains("`queue-conformance` is not installed"), "{error}");
+    assert!(code == Some(2) && error.contains("`queue-conformance` was not found"), "{error}");
     let (code, error) = failed(&run(&folder, &["conformance", "--embedded"]));
     assert!(code == Some(2) && error.contains("are both set"), "the addresses are checked first: {error}");
 
@@ -38,6 +39,12 @@ fn conformance_runs_its_program_with_the_addresses_of_the_settings_and_returns_i
     let found = run(&folder, &["conformance", "--only", "limits", "--json"]);
     assert_eq!(text(&found.stdout), "path postgres://localhost/one [] postgres://localhost/two --only limits --json\n");
     assert_eq!(found.status.code(), Some(7));
+    let found = command(folder.join("queue-worker").to_str().unwrap(), &["--database-url", "postgres://localhost/four", "conformance"])
+        .env("PATH", folder.join("bin"))
+        .envs([("DATABASE_URL", "postgres://localhost/one"), ("QUEUE_DIRECT_URL", "postgres://localhost/two")])
+        .output()
+        .unwrap();
+    assert_eq!(text(&found.stdout), "path postgres://localhost/four []  \n", "a URL of another database is not used beside the given one");
 
     write_program(&folder, "beside");
     let found = run(&folder, &["--direct-url", "postgres://localhost/three", "conformance", "--", "--help"]);

@@ -16,8 +16,8 @@ use tests::{
 #[derive(Debug, Parser)]
 #[command(name = "cargo conformance")]
 struct Args {
-    /// Start servers of this kind for the run, and ignore the URLs
-    #[arg(long)]
+    /// Start servers of this kind for the run
+    #[arg(long, conflicts_with = "database_url")]
     on: Option<On>,
     #[command(flatten)]
     options: Options,
