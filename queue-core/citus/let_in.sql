@@ -22,7 +22,7 @@ begin
     from pg_proc h
     join pg_namespace n on n.oid = h.pronamespace
     where n.nspname = 'queue_schema_here' and (
-      h.proname = any ('{is_here,held,notify}') or h.proname = 'holds' and h.pronargs = 0
+      h.proname = any ('{is_here,held,send}') or h.proname = 'holds' and h.pronargs = 0
       or h.proname = 'relay' and has_table_privilege('queue_role', 'queue.lease'::regclass, 'delete')
       or exists (
         select

@@ -1,6 +1,6 @@
 -- Sends a notification, as pg_notify does. Citus may prepare a transaction that was started on another node, and a prepared transaction
 -- cannot notify. In such a transaction, the function stores the notification, and the next worker that polls sends it.
-create or replace function queue_here.notify(channel text, payload text) returns void
+create or replace function queue_here.send(channel text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
@@ -8,12 +8,12 @@ begin
   if left(current_setting('application_name'), 14) = 'citus_internal' then
     -- Invalid notifications are rejected here, as in pg_notify. Otherwise they would fail later, together with the notifications of other
     -- sessions.
-    if octet_length(notify.payload) > 7999 or octet_length(notify.channel) = 0 or octet_length(notify.channel) > 63 then
+    if octet_length(send.payload) > 7999 or octet_length(send.channel) = 0 or octet_length(send.channel) > 63 then
       raise exception using errcode = '22023', message = 'queue: the notification is too long, or its channel name is empty or too long';
     end if;
-    insert into queue.notification (id, channel, payload) values (nextval('queue.id_seq'), notify.channel, notify.payload);
+    insert into queue.notification (id, channel, payload) values (nextval('queue.id_seq'), send.channel, send.payload);
   else
-    perform pg_notify(notify.channel, notify.payload);
+    perform pg_notify(send.channel, send.payload);
   end if;
 end
 $$;

@@ -83,7 +83,7 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
         // Citus treats `lock table` on a shard as a change to the shard, and rejects changes to shards by default.
         let head = if body.contains("lock table ") { format!("{head}\n SET citus.enable_manual_changes_to_shards TO 'on'") } else { head };
         let mut inner = home.replace_names(&restore_schema_name(&body, store));
-        inner = inner.replace("pg_catalog.pg_notify(", "pg_notify(").replace("pg_notify(", &format!("{here}.notify("));
+        inner = inner.replace("pg_catalog.pg_notify(", "pg_notify(").replace("pg_notify(", &format!("{here}.send("));
         if volatility == "v" && writes(&body) {
             inner = add_fence(&inner, &language, &here);
         }
