@@ -1,6 +1,10 @@
 //! Tests `conformance`, which runs the separate program `queue-conformance`.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Output};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
 
 use super::{CLI, command, failed, folder, text};
 
@@ -19,8 +23,9 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
 fn write_program(folder: &Path, name: &str) {
     let script = format!("#!/bin/sh\necho {name} \"$DATABASE_URL\" \"[$QUEUE_DIRECT_URL]\" \"$QUEUE_READ_URL\" \"$*\"\nexit 7\n");
     let path = folder.join("queue-conformance");
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    // If this process wrote the file, a concurrent fork could keep it open for writing, and its execution would fail.
+    let write = ["-c", r#"printf '%s' "$1" >"$2" && chmod 755 "$2""#, "sh", &script, path.to_str().unwrap()];
+    assert!(Command::new("sh").args(write).status().unwrap().success());
 }
 
 #[test]
