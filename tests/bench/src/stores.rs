@@ -39,6 +39,8 @@ pub(crate) async fn run(plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), Ben
     let [mut singly, mut in_bulk, mut drained]: [[StoreRuns; 3]; 3] = Default::default();
     for _ in 0..plan.runs {
         for (nth, (_, count)) in SERVERS.into_iter().enumerate() {
+            // Also empties the servers that are not measured now, so that their autovacuum does not process earlier jobs meanwhile.
+            Stores(&databases).reset().await?;
             let stores = Stores(&databases[..count]);
             singly[nth].add(stores.enqueue_singly(few).await?);
             in_bulk[nth].add(stores.enqueue_in_bulk(many).await?);
