@@ -129,7 +129,7 @@ impl Limit {
     }
 
     /// Returns whether the limit has a concurrency or a rate.
-    pub fn says_how_many(&self) -> bool {
+    pub fn has_values(&self) -> bool {
         self.concurrency.is_some() || self.rate.is_some()
     }
 }

@@ -64,10 +64,10 @@ impl OwnLimits {
                 why: "one type sets a key and another does not; set a key for all types or for none".to_owned(),
             });
         }
-        if !known.says_how_many() {
+        if !known.has_values() {
             *known = limit;
         }
-        if limit.says_how_many() && *known != limit {
+        if limit.has_values() && *known != limit {
             return Err(Error::Limit { name, why: "two types set different values; set them for one type only".to_owned() });
         }
         Ok(())

@@ -113,7 +113,7 @@ async fn by_key(world: &World) -> Result<()> {
 async fn by_operator(world: &World) -> Result<()> {
     let (pool, store) = (world.pool(), world.store);
     let none = Limit::named("conf_service").concurrency(0).keyed();
-    ensure!(none.says_how_many() && none.fault().is_none());
+    ensure!(none.has_values() && none.fault().is_none());
     Queue::new(pool).store(store).set_limit("type:conf_limited", Limit::job_type().concurrency(0), Some("a test")).await?;
     let found = Queue::new(pool).store(store).limits().await?;
     let own = found.iter().find(|limit| limit.name == "type:conf_limited").context("the limit is not listed")?;
