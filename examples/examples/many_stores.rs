@@ -49,8 +49,7 @@ async fn main() -> anyhow::Result<()> {
     tx.commit().await?;
     let from = acme.member().name().to_owned();
 
-    // After `move_tenant` returns, producers that have noticed the move enqueue into the other store. Once `go_on` has fenced the old
-    // store, all producers do.
+    // Once `go_on` has fenced the old store, all producers enqueue into the other store.
     let to = if from == "example_a" { "example_b" } else { "example_a" };
     stores.move_tenant("acme", to).await?;
     while stores.go_on("acme").await? != MoveState::Over {

@@ -803,7 +803,9 @@ begin
         ) w
       ), 'its turn in the map of a durable job'), coalesce(', until ' || (facts ->> 'run_at'), ''))
     when 'due' then 'it is due, and becomes ready at the next poll of a worker'
-    when 'blocked' then format('job %s of its ordering key, which is %s, goes first', facts ->> 'head', facts ->> 'head_state')
+    when 'blocked' then case
+      when facts ->> 'head_type' = 'tenant:move' then 'a tenant is moving to this store, and jobs of this ordering key in the old store go first'
+      else format('job %s of its ordering key, which is %s, goes first', facts ->> 'head', facts ->> 'head_state') end
     when 'key_free' then 'its ordering key is free, and is about to continue'
     when 'past_expiry' then 'its deadline to start has passed: it is about to expire'
     when 'no_worker' then 'no worker is alive'

@@ -160,16 +160,16 @@ $$;
 
 -- Enqueues one job under an ordering key. queue.enqueue_with calls the function after checking the options. Waits for the commits of
 -- earlier producers of the same key. The empty key orders the whole queue. A dead letter blocks its key under the policy `block`, but not
--- under `skip`.
+-- under `skip`. `hashed` is given instead of `key` if only the key's hash is known.
 create function queue.insert_in_line(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, meta jsonb, system jsonb,
-  line bigint default null
+  line bigint default null, hashed bigint default null
 ) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  job_key   bigint := queue.key_id(insert_in_line.queue, insert_in_line.key);
+  job_key   bigint := coalesce(insert_in_line.hashed, queue.key_id(insert_in_line.queue, insert_in_line.key));
   new_lane  bigint := queue.lane_id(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
   place     bigint;
   new_id    bigint;
@@ -213,6 +213,18 @@ begin
     perform queue.wake_keys();
   end if;
   return new_id;
+end
+$$;
+
+-- Holds ordering keys in the store to which a tenant moves. Enqueues a job of the type tenant:move under each of `keys`, which are hashes of
+-- keys. No worker runs that job, so later jobs of the key wait until it is cancelled. Locks the keys in the order of lock_keys.
+create function queue.hold_keys(keys bigint[], meta jsonb) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform queue.insert_in_line('tenant:move', '{}', 'tenant:move', 100, 1, '9999-12-31+00', null, hold_keys.meta, null, null, k.key)
+  from (select g.key from unnest(hold_keys.keys) g (key) order by g.key & 1023, g.key) k;
 end
 $$;
 

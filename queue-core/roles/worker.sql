@@ -38,7 +38,7 @@ grant execute on function
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
   queue.spawn, queue.join_name, queue.add_end_hints, queue.consume_end_hints, queue.ids_in, queue.locked_rows, queue.prune_children, queue.restart,
   queue.why_held, queue.why_holder, queue.is_in_progress,
-  queue.insert_chunk, queue.add_chunk, queue.close_gather, queue.open_gather, queue.wake_keys, queue.cancel_waiting_all,
+  queue.insert_chunk, queue.add_chunk, queue.close_gather, queue.open_gather, queue.wake_keys, queue.cancel_waiting_all, queue.hold_keys,
   queue.release_parts, queue.count_gathers,
   queue.forget_gathers, queue.recount_gather,
   queue.prune_gathers, queue.ready_places,

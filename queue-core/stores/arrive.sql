@@ -1,5 +1,5 @@
--- nothing | tenant -> tenant: records that the tenant $2 is in this store in the epoch $3. Does nothing if this or a later epoch is
--- already recorded.
+-- nothing | tenant -> tenant: records that the tenant $2 is in this store in the epoch $3, in which it was placed there. Does nothing if
+-- this or a later epoch is already recorded.
 -- $1 schema of the store  $2 key  $3 epoch
 -- Runs in a separate transaction, because the statement waits for all transactions that have locked the row. Two such transactions would
 -- deadlock if both executed it.

@@ -1,5 +1,5 @@
--- nothing | tenant -> tenant: records that the tenant $2 has left this store in the epoch $3. Waits for transactions that enqueue for the
--- tenant in an earlier epoch.
+-- nothing | tenant -> tenant: records that the tenant $2 is not in this store in the epoch $3: it has left the store, or has not arrived
+-- yet. Waits for transactions that enqueue for the tenant in an earlier epoch.
 -- $1 schema of the store  $2 key  $3 epoch
 -- Safe: after the commit, no transaction enqueues for the tenant into this store in an earlier epoch. A row with this or a later epoch is
 -- not changed.

@@ -1,10 +1,11 @@
 -- Tables that record a group of stores and the store of each tenant. The tables are in a separate schema, in the home database and in
--- every database with stores. The home database uses `store` and `place`, and the databases with stores use `tenant`. This file can be
--- applied repeatedly.
+-- every database with stores. The home database uses `store` and `place`, and the databases with stores use `tenant` and `leaving`. This
+-- file can be applied repeatedly.
 --
 --   store   written by operators (add, open, close, remove)
 --   place   written once when a tenant is assigned to its first store, and afterwards only by moves
 --   tenant  in the store's own database; an enqueue for the tenant locks the row, and a move changes the row
+--   leaving in the store's own database; written by a move before it changes the row of `tenant`
 
 create table if not exists queue.store (
   name      text         not null,
@@ -45,4 +46,14 @@ create table if not exists queue.tenant (
   epoch   bigint   not null,
   here    boolean  not null,
   constraint tenant_pkey primary key (schema, key)
+);
+
+-- One row for each pair of a tenant and a store that a move has tried to close. Until the time `until`, no transaction that enqueues for
+-- the tenant can begin in the store, so the transactions that the move waits for are not followed by others.
+create table if not exists queue.leaving (
+  schema  text         not null,
+  key     text         not null,
+  until   timestamptz  not null,
+  constraint leaving_until_in_range check (until >= '1970-01-01+00' and until < '10000-01-01+00'),
+  constraint leaving_pkey primary key (schema, key)
 );

@@ -1,6 +1,7 @@
 //! Tests a worker process that serves many stores.
 
 mod idle;
+mod moves;
 mod tenants;
 mod work;
 

@@ -41,7 +41,7 @@ async fn places(home: PgPool, pool: PgPool) -> anyhow::Result<()> {
 
 #[rustfmt::skip]
 async fn moves(stores: Stores) -> anyhow::Result<()> {
-    stores.move_tenant("acme", "jobs_b").await?;              // from now on, jobs are enqueued there
+    stores.move_tenant("acme", "jobs_b").await?;              // starts the move; `drain` moves all tenants of a store
     stores.go_on("acme").await?;                              // returns Fencing, Draining(42) or Over; `tend` calls it too
     stores.moves().await?;                                    // tenants that are moving, with source and start time
     Ok(())

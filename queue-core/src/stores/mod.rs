@@ -8,6 +8,7 @@
 mod home;
 mod job;
 mod place_cache;
+mod move_step;
 mod moves;
 mod all_stores;
 mod place;

@@ -1,22 +1,25 @@
-//! Moves of tenants from one store to another. During a move, new jobs are enqueued into the new store, and jobs waiting in the old store
-//! are run there. The home database records all progress, so any process can continue a move. A move has three steps:
+//! Moves of tenants from one store to another. Jobs that wait in the old store are run there, and new jobs are enqueued into the new store.
+//! Each step can be repeated, and the home database records the move, so any process can continue it:
 //!
-//! 1. The home database records that the tenant is in the new store in a new epoch, and that the tenant is leaving the old store.
-//! 2. Once the open transactions that enqueue for the tenant have ended, the old store's database records that the tenant has left.
-//!    Later enqueues into the old store are rejected.
-//! 3. Once no job of the tenant is waiting or running in the old store, the home database records the end of the move.
+//! 1. The home database records the new store, a new epoch, and the store that the tenant is leaving.
+//! 2. In the new store, the ordering keys of the tenant's jobs in the old store are held: under each key, a job is enqueued that no worker
+//!    runs, so later jobs of the key wait.
+//! 3. Once the open transactions that enqueue for the tenant have ended, the old store's database records that the tenant has left. Later
+//!    enqueues into the old store are rejected (it is fenced).
+//! 4. The new store's database records that the tenant has arrived. The same transaction holds the keys of jobs enqueued since step 2.
+//! 5. The home database records that the old store is fenced. From now on, processes enqueue into the new store.
+//! 6. When no job of a held key is left in the old store, the job that holds the key is cancelled.
+//! 7. Once no job of the tenant is waiting or running in the old store, the home database records the end of the move.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use serde_json::json;
 
-use super::{home::Stores, place_cache::PlaceRow, roster::Member};
-use crate::{
-    connect::TENANT,
-    define::Durability,
-    error::Error,
-    schema::{Connection, Session},
+use super::{
+    home::{StoreRecord, Stores},
+    move_step::MoveStep,
+    place_cache::PlaceRow,
 };
+use crate::error::Error;
 
 /// Tenant move that is in progress.
 ///
@@ -34,7 +37,7 @@ pub struct Move {
     pub key: String,
     /// Name of the store that the tenant is leaving.
     pub from: String,
-    /// Name of the store to which the tenant is moving. New jobs already go to this store.
+    /// Name of the store to which the tenant is moving. New jobs go to this store once the old store is fenced.
     pub to: String,
     /// Time the move began.
     pub since: Option<DateTime<Utc>>,
@@ -59,9 +62,10 @@ pub struct Move {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum MoveState {
-    /// The move is waiting for open transactions that enqueue into the old store.
+    /// The move is waiting for open transactions that enqueue into the old store. New jobs still go to the old store.
     Fencing,
-    /// Jobs of the tenant are still waiting or running in the old store. Contains the number of remaining jobs.
+    /// Jobs of the tenant are still waiting or running in the old store. Contains the number of remaining jobs, which is briefly zero
+    /// before the move is over.
     Draining(i64),
     /// The tenant is not being moved.
     Over,
@@ -70,22 +74,16 @@ pub enum MoveState {
 /// Maximum number of moves that [`Stores::moves`] returns.
 const MAX_MOVES: i64 = 1000;
 
-/// Statements that set the timeouts for fencing the old store. An open transaction that has enqueued jobs blocks the move, and a blocked
-/// move blocks later enqueues. The move therefore waits only briefly and is retried.
-const FENCE_TIMEOUTS: &str = "set local lock_timeout = '500ms'; set local statement_timeout = '8s'";
-
-/// Statements that set the timeouts for counting the remaining jobs. Counting also waits only briefly for locks on the store's tables.
-const COUNT_TIMEOUTS: &str = "set local lock_timeout = '500ms'; set local statement_timeout = '5min'";
-
 impl Stores {
-    /// Starts to move a tenant to another store.
+    /// Starts to move a tenant to another store. Both stores must be available until the tenant has left the old one.
     ///
-    /// After this call, the tenant's jobs are enqueued into the new store. Jobs waiting in the old store, including retries, are run there
-    /// by workers that serve both stores. Dead letters stay in the old store. The move is completed by [`Stores::tend`] or
-    /// [`Stores::go_on`].
+    /// The move is completed by [`Stores::tend`] or [`Stores::go_on`]. As soon as no transaction is open that enqueues for the tenant, new
+    /// jobs go to the new store. Jobs waiting in the old store, including retries, are run there by workers that serve both stores. Dead
+    /// letters stay in the old store.
     ///
-    /// Jobs in the new store do not wait for jobs in the old store. During the move, ordering keys, fairness keys, uniqueness, capacities
-    /// and limits apply in each store separately.
+    /// The order of ordering keys is kept: jobs in the new store wait until the jobs of their key in the old store have finished. Jobs that
+    /// handlers in the old store enqueue there during the move are not included. Fairness keys, uniqueness, capacities and limits apply in
+    /// each store separately.
     ///
     /// # Errors
     /// Returns [`Error::CannotMove`] if the tenant is already in the store, if the tenant is already moving, or if the store is closed.
@@ -107,53 +105,66 @@ impl Stores {
         }
     }
 
+    /// Closes a store, and starts to move all its tenants to other stores. Returns the number of moves started. Each tenant is moved to the
+    /// store `to`, or if that is `None`, to the open store that [`Rule::Hash`](super::Rule::Hash) chooses for it. Tenants that are still
+    /// moving into the store are not included; call this function again once they have arrived.
+    ///
+    /// # Errors
+    /// Returns [`Error::NoStore`] if there is no store with this name, or no open store to move the tenants to. Returns
+    /// [`Error::Database`] if a query fails.
+    ///
+    /// ```no_run
+    /// # async fn example(stores: &queue_core::stores::Stores) -> Result<(), queue_core::Error> {
+    /// println!("{} tenants leave jobs_a", stores.drain("jobs_a", None).await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn drain(&self, name: &str, to: Option<&str>) -> Result<u64, Error> {
+        let accepts = |record: &StoreRecord| record.is_open && record.name != name && to.is_none_or(|to| record.name == to);
+        if !self.records().await?.iter().any(accepts) {
+            return Err(Error::NoStore { name: to.unwrap_or("*").to_owned() });
+        }
+        self.close(name).await?;
+        let statement = sqlx::query_scalar(self.schema.sql(include_str!("../../stores/drain.sql"))).bind(name).bind(to);
+        let leaving: Vec<String> = statement.fetch_all(&self.home).await?;
+        for key in &leaving {
+            self.places.forget(key);
+        }
+        tracing::info!(store = name, tenants = leaving.len(), "moves of all tenants of a store started");
+        Ok(leaving.len() as u64)
+    }
+
     /// Advances a tenant's move as far as currently possible. Concurrent calls are safe.
     ///
     /// # Errors
-    /// Returns [`Error::NotPlaced`] if the tenant is not in any store, and [`Error::NoStore`] if this process does not know the old
-    /// store. Returns [`Error::Database`] if a query fails.
+    /// Returns [`Error::NotPlaced`] if the tenant is not in any store, and [`Error::NoStore`] if this process does not know one of the
+    /// stores. Returns [`Error::Database`] if a query fails.
     pub async fn go_on(&self, key: &str) -> Result<MoveState, Error> {
-        let Some(PlaceRow { leaves, epoch, is_fenced, .. }) = self.query_place(key).await? else {
+        let Some(PlaceRow { store, leaves, epoch, is_fenced, .. }) = self.query_place(key).await? else {
             return Err(Error::NotPlaced { key: key.to_owned() });
         };
         let Some(from) = leaves else { return Ok(MoveState::Over) };
-        let member = self.member(&from)?;
-        if !is_fenced && !self.fence(key, &member, epoch).await? {
+        let step = MoveStep { stores: self, key, epoch, old: self.member(&from)?, new: self.member(&store)? };
+        if !is_fenced && !step.fence().await? {
             return Ok(MoveState::Fencing);
         }
-        let left = self.count_remaining(key, &member).await?;
-        if left > 0 {
-            return Ok(MoveState::Draining(left));
+        let left = step.remaining().await?;
+        if !step.arrive(&left.keys).await? {
+            return Ok(MoveState::Fencing);
+        }
+        if !is_fenced {
+            let fenced = sqlx::query(self.schema.sql(include_str!("../../stores/fenced.sql"))).bind(key).bind(epoch);
+            fenced.execute(&self.home).await?;
+            self.places.forget(key);
+        }
+        let held = step.release(&left.keys).await?;
+        if left.jobs > 0 || held > 0 {
+            return Ok(MoveState::Draining(left.jobs));
         }
         let moved = sqlx::query(self.schema.sql(include_str!("../../stores/moved.sql"))).bind(key).bind(epoch);
         if moved.execute(&self.home).await?.rows_affected() > 0 {
             tracing::info!(key, from, "tenant move finished: no job of the tenant is left in the old store");
         }
         Ok(MoveState::Over)
-    }
-
-    /// Makes the old store reject enqueues for the tenant. Returns false if an open transaction blocks the change.
-    async fn fence(&self, key: &str, member: &Member, epoch: i64) -> Result<bool, Error> {
-        let mut session = Session::begin(Connection::Pool(member.pool()), Durability::Full).await?;
-        sqlx::raw_sql(FENCE_TIMEOUTS).execute(session.connection()).await?;
-        let leave = sqlx::query(self.schema.sql(include_str!("../../stores/leave.sql")));
-        let left = leave.bind(member.store().schema()).bind(key).bind(epoch).execute(session.connection()).await;
-        if let Err(error) = session.end(left).await {
-            let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-            return if code.is_some_and(|code| code == "55P03") { Ok(false) } else { Err(error.into()) };
-        }
-        let fenced = sqlx::query(self.schema.sql(include_str!("../../stores/fenced.sql"))).bind(key).bind(epoch);
-        fenced.execute(&self.home).await?;
-        Ok(true)
-    }
-
-    /// Returns the number of the tenant's unfinished jobs in the old store. Counting may take minutes in a store with millions of jobs.
-    async fn count_remaining(&self, key: &str, member: &Member) -> Result<i64, Error> {
-        let mut session = Session::begin(Connection::Pool(member.pool()), Durability::Full).await?;
-        sqlx::raw_sql(COUNT_TIMEOUTS).execute(session.connection()).await?;
-        let left = sqlx::query_scalar(member.store().sql(include_str!("../../stores/left.sql"))).bind(json!({ TENANT: key }));
-        let left = left.fetch_one(session.connection()).await;
-        Ok(session.end(left).await?)
     }
 
     /// Returns the moves in progress, longest-running move first. Returns at most a thousand moves.

@@ -26,11 +26,11 @@ use crate::error::Error;
 pub struct PlaceRecord {
     /// Key of the tenant.
     pub key: String,
-    /// Store of the tenant. New jobs of the tenant are enqueued into this store.
+    /// Store of the tenant, or the store to which the tenant is moving.
     pub store: String,
     /// Store that the tenant is leaving; `None` unless a move is in progress.
     pub leaves: Option<String>,
-    /// Whether the store in `leaves` rejects enqueues for the tenant; false unless a move is in progress.
+    /// Whether the store in `leaves` rejects enqueues for the tenant, and new jobs go to `store`; false unless a move is in progress.
     pub is_fenced: bool,
     /// Time the last move began; `None` if the tenant was never moved.
     pub moved_at: Option<DateTime<Utc>>,
@@ -69,14 +69,15 @@ impl Stores {
             return Ok(Tenant::new(self.clone(), key, member, epoch));
         }
         let place = self.find_or_place(key).await?;
-        if self.roster.get(&place.store).is_none() {
+        let (store, epoch) = place.current();
+        if self.roster.get(store).is_none() {
             // The store may have been added since the last refresh.
             self.refresh_lenient().await?;
         }
-        let member = self.member(&place.store)?;
-        self.record_arrival(key, &member, place.epoch).await?;
+        let member = self.member(store)?;
+        self.record_arrival(key, &member, epoch).await?;
         self.places.put(key, &place);
-        Ok(Tenant::new(self.clone(), key, member, place.epoch))
+        Ok(Tenant::new(self.clone(), key, member, epoch))
     }
 
     /// Records the tenant's epoch in the store's database, if the epoch is not recorded yet. The statement runs in a separate

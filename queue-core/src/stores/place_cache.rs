@@ -24,6 +24,17 @@ pub(super) struct PlaceRow {
     pub(super) moved_at: Option<DateTime<Utc>>,
 }
 
+impl PlaceRow {
+    /// Returns the store into which the tenant's jobs are enqueued, and the tenant's epoch in that store. A moving tenant stays in the old
+    /// store until the move has fenced that store.
+    pub(super) fn current(&self) -> (&str, i64) {
+        match &self.leaves {
+            Some(old) if !self.is_fenced => (old, self.epoch - 1),
+            _ => (&self.store, self.epoch),
+        }
+    }
+}
+
 impl PlaceCache {
     fn all(&self) -> MutexGuard<'_, HashMap<String, (String, i64)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -38,7 +49,8 @@ impl PlaceCache {
         if all.len() >= MAX_ENTRIES {
             all.clear();
         }
-        all.insert(key.to_owned(), (place.store.clone(), place.epoch));
+        let (store, epoch) = place.current();
+        all.insert(key.to_owned(), (store.to_owned(), epoch));
     }
 
     /// Removes the cache entry of a tenant.

@@ -4,9 +4,11 @@
 use std::{
     fmt,
     ops::{Deref, DerefMut},
+    time::Duration,
 };
 
 use sqlx::{PgConnection, Postgres, Transaction};
+use tokio::time::{Instant, sleep};
 
 use super::{home::Stores, roster::Member};
 use crate::{
@@ -59,8 +61,14 @@ pub struct TenantTransaction {
     key: String,
 }
 
-/// Maximum number of attempts to begin a transaction for a tenant that moves repeatedly.
-const MAX_TRIES: u32 = 5;
+/// Time after which [`Tenant::begin`] fails if the tenant is in neither store. A move usually takes the tenant from one store to the other
+/// within milliseconds, or gives up after a second.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Delay before the second retry of [`Tenant::begin`]. Each later delay is twice as long, up to `MAX_RETRY_DELAY`.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(5);
+
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl Tenant {
     pub(super) fn new(stores: Stores, key: &str, member: Member, epoch: i64) -> Self {
@@ -78,22 +86,27 @@ impl Tenant {
     }
 
     /// Begins a transaction in which jobs of the tenant can be enqueued. If the tenant has moved, the transaction begins in the new store.
+    /// While a move waits for open transactions of the tenant, this function waits too, for up to a second at a time.
     ///
     /// # Errors
-    /// Returns [`Error::Moved`] if the tenant moves repeatedly, and [`Error::Database`] if a query fails. Also returns the errors of
-    /// [`Stores::of`].
+    /// Returns [`Error::Moved`] if a move has not let the transaction begin within ten seconds, and [`Error::Database`] if a query fails.
+    /// Also returns the errors of [`Stores::of`].
     pub async fn begin(&self) -> Result<TenantTransaction, Error> {
-        let mut tenant = self.clone();
-        for _ in 0..MAX_TRIES {
+        let (mut tenant, mut delay, deadline) = (self.clone(), Duration::ZERO, Instant::now() + BEGIN_TIMEOUT);
+        loop {
             let mut tx = tenant.member.pool().begin().await?;
             if tenant.lock_place(&mut tx).await? {
                 return Ok(TenantTransaction { tx, store: tenant.member.store(), key: tenant.key });
             }
             tx.rollback().await?;
+            if Instant::now() > deadline {
+                return Err(Error::Moved { key: self.key.clone() });
+            }
+            sleep(delay).await;
+            delay = (delay * 2).clamp(FIRST_RETRY_DELAY, MAX_RETRY_DELAY);
             self.stores.places.forget(&self.key);
             tenant = self.stores.of(&self.key).await?;
         }
-        Err(Error::Moved { key: self.key.clone() })
     }
 
     /// Prepares the caller's transaction to enqueue jobs of the tenant. The transaction must be in the database of the tenant's store. A
@@ -101,8 +114,9 @@ impl Tenant {
     /// on each enqueue.
     ///
     /// # Errors
-    /// Returns [`Error::Database`] if the query fails. Returns [`Error::Moved`] if the tenant has moved to another store. In this case,
-    /// the transaction is unchanged. Call [`Stores::of`] again, and begin a transaction in the new store.
+    /// Returns [`Error::Database`] if the query fails. Returns [`Error::Moved`] if the tenant has moved to another store, or is about to
+    /// leave this one. In this case, the transaction is unchanged. After a short delay, call [`Stores::of`] again, and begin a
+    /// transaction in the store that it returns.
     pub async fn enter(&self, tx: &mut Transaction<'_, Postgres>) -> Result<(), Error> {
         if self.lock_place(tx).await? {
             return Ok(());

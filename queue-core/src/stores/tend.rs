@@ -2,28 +2,34 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future::pending,
+    panic::resume_unwind,
     time::Duration,
 };
 
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+};
 
 use super::{all_stores::with_timeout, home::Stores, moves::Move};
 use crate::error::Error;
 
-/// Timeout for one step of a move. An unresponsive store delays only moves out of that store. The timeout is long because counting the
-/// remaining jobs may take five minutes.
+/// Timeout for one step of a move. An unresponsive store delays only its own moves. The timeout is long because counting the remaining jobs
+/// may take five minutes.
 const STEP_TIMEOUT: Duration = Duration::from_mins(6);
 
+/// Maximum interval between two steps of a move. Jobs in the new store may wait for a step to release their ordering key.
+const STEP_INTERVAL: Duration = Duration::from_millis(500);
+
 impl Stores {
-    /// Reloads the list of stores and advances all tenant moves, repeatedly at the interval `every`. The future never completes. Run one
-    /// such future as a task in each process that works on the stores. Moves out of one store do not wait for other stores.
+    /// Reloads the list of stores and advances all tenant moves, repeatedly at the interval `every`, or twice a second while tenants are
+    /// moving. The future never completes. Run one such future as a task in each process that works on the stores. Moves between two stores
+    /// do not wait for other stores.
     pub async fn tend(&self, every: Duration) {
         let (mut reported, mut is_failing) = (Vec::new(), false);
-        let (mut going, mut left) = (FuturesUnordered::new(), BTreeSet::new());
+        let (mut rounds, mut running) = (JoinSet::new(), BTreeSet::new());
         loop {
-            let (again, mut failed) = (Instant::now() + every, None);
+            let (mut again, mut failed) = (Instant::now() + every, None);
             match self.refresh().await {
                 Ok(unknown) => {
                     if !unknown.is_empty() && unknown != reported {
@@ -33,24 +39,34 @@ impl Stores {
                 }
                 Err(error) => failed = Some(error),
             }
-            let mut by_store = BTreeMap::<String, Vec<String>>::new();
+            let mut by_stores = BTreeMap::<(String, String), Vec<String>>::new();
             match with_timeout(self.moves()).await {
                 Ok(moves) => {
-                    for Move { key, from, .. } in moves {
-                        by_store.entry(from).or_default().push(key);
+                    if !moves.is_empty() {
+                        again = Instant::now() + every.min(STEP_INTERVAL);
+                    }
+                    for Move { key, from, to, .. } in moves {
+                        by_stores.entry((from, to)).or_default().push(key);
                     }
                 }
                 Err(error) => failed = failed.or(Some(error)),
             }
-            for (from, keys) in by_store {
-                if left.insert(from.clone()) {
-                    going.push(async move { (from, self.advance_moves(keys).await) });
+            for (stores, keys) in by_stores {
+                if running.insert(stores.clone()) {
+                    let this = self.clone();
+                    rounds.spawn(async move { (stores, this.advance_moves(keys, every).await) });
                 }
             }
-            while let Ok(gone_on) = timeout_at(again, next_finished(&mut going)).await {
-                let (from, done) = gone_on;
-                left.remove(&from);
-                failed = failed.or(done.err());
+            while Instant::now() < again {
+                match timeout_at(again, rounds.join_next()).await {
+                    Ok(Some(Ok((stores, done)))) => {
+                        running.remove(&stores);
+                        failed = failed.or(done.err());
+                    }
+                    Ok(Some(Err(error))) => error.try_into_panic().map_or_else(drop, |panic| resume_unwind(panic)),
+                    Ok(None) => sleep_until(again).await,
+                    Err(_) => {}
+                }
             }
             match failed {
                 Some(error) if !std::mem::replace(&mut is_failing, true) => {
@@ -62,20 +78,19 @@ impl Stores {
         }
     }
 
-    /// Advances moves out of the same store, one after another. Stops at the first error, because a store that does not respond to one
-    /// step of a move will not respond to the next step.
-    async fn advance_moves(&self, keys: Vec<String>) -> Result<(), Error> {
+    /// Advances moves between the same two stores, one after another, and returns the first error. Stops if a store does not respond, because
+    /// it will not respond to the next step. Ends with a pause after a long round, because each step counts the jobs of a store.
+    async fn advance_moves(&self, keys: Vec<String>, every: Duration) -> Result<(), Error> {
+        let (began, mut failed) = (Instant::now(), None);
         for key in keys {
-            timeout(STEP_TIMEOUT, self.go_on(&key)).await.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()))?;
+            let step = timeout(STEP_TIMEOUT, self.go_on(&key)).await.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()));
+            let is_unavailable = matches!(&step, Err(Error::Database(error)) if error.as_database_error().is_none());
+            failed = failed.or(step.err());
+            if is_unavailable {
+                break;
+            }
         }
-        Ok(())
-    }
-}
-
-/// Waits until one of the running futures finishes, and returns its output. Stays pending if no future is running.
-async fn next_finished<F: Future>(going: &mut FuturesUnordered<F>) -> F::Output {
-    match going.next().await {
-        Some(ended) => ended,
-        None => pending().await,
+        sleep((began.elapsed() * 9).min(every)).await;
+        failed.map_or(Ok(()), Err)
     }
 }

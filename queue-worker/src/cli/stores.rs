@@ -35,6 +35,7 @@ Examples:
   queue-worker stores why jobs_a/1879032461361152001
   queue-worker stores requeue --all --type send_email      in every store; shows the count and asks for confirmation
   queue-worker stores move acme jobs_b --wait       move a tenant, and wait until its old store has no more of its jobs
+  queue-worker stores drain jobs_a --wait           move all tenants of a store to others
   queue-worker stores run --slots 50                run jobs of all stores, and maintain stores and moves
 
 The list of stores is in the schema `homes` (--homes) of the database of DATABASE_URL. That database is called `main`;
@@ -143,6 +144,26 @@ Programs without a database of this name skip the store and log that.")]
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// Close a store and move all its tenants to other stores
+    #[command(after_long_help = "\
+Examples:
+  queue-worker stores drain jobs_a                  each tenant to the open store that its key chooses
+  queue-worker stores drain jobs_a --to jobs_b --wait
+
+`stores run`, or any program that maintains stores, completes the moves; see `stores move`. Run the command again for tenants
+that were just being placed in the store or moving there.")]
+    Drain {
+        /// Store name
+        name: String,
+        /// Destination store of all tenants; default: the open store that the hash of each tenant's key chooses
+        #[arg(long, value_name = "STORE")]
+        to: Option<String>,
+        /// Return once no tenant is leaving the store
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
     /// Remove a store without tenants from the list; its tables stay, but workers no longer serve it
     Remove {
         /// Store name
@@ -169,7 +190,7 @@ Programs without a database of this name skip the store and log that.")]
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Move a tenant to another store; new jobs go there immediately, and waiting jobs still run in the old store
+    /// Move a tenant to another store; new jobs go there, and waiting jobs still run in the old store
     #[command(after_long_help = "\
 Examples:
   queue-worker stores move acme jobs_b              start; `stores run`, or any program that maintains stores, completes it
@@ -227,6 +248,7 @@ pub(super) async fn stores(
             manage::add(settings, (&name, &database, &schema), migrate, output.json).await?;
         }
         StoresCommand::Close { name, output } => manage::close(settings, &name, output.json).await?,
+        StoresCommand::Drain { name, to, wait, output } => tenants::drain(settings, (&name, to.as_deref()), wait, output.json).await?,
         StoresCommand::Remove { name, yes, output } => manage::remove(settings, &name, yes, output.json).await?,
         StoresCommand::Where { key, output } => tenants::find(settings, &key, output.json).await?,
         StoresCommand::Place { key, store, output } => tenants::place(settings, &key, &store, output.json).await?,

@@ -338,6 +338,9 @@ async fn one_process_runs_jobs_of_all_stores_and_completes_a_move() {
     assert_eq!(moved["is_over"], true);
     assert_eq!(json_of(&db, &["where", "acme"])["store"], "three");
     assert_eq!(run_command(&db, &["move", "acme", "three"]).0, Some(3));
+    let drained = json_of(&db, &["drain", "three", "--to", "one", "--wait"]);
+    assert_eq!((&drained["started"], &drained["moving"]), (&1.into(), &0.into()));
+    assert_eq!(json_of(&db, &["where", "acme"])["store"], "one");
     assert_eq!(worker.terminate(), Some(0));
     let log = std::fs::read_to_string(folder().join("stores.log")).unwrap();
     let unused: Vec<&str> = log.lines().filter(|line| line.contains("gets no jobs")).collect();

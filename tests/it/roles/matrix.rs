@@ -84,6 +84,7 @@ gathers ro
 hash wo
 histogram_buckets ro
 history ro
+hold_keys w
 holds w
 id_at wro
 ids_in w

@@ -22,7 +22,7 @@ use tests::{Act, Do, TestDb, eventually};
 use super::{RunningWorker, make, state, worker_over};
 
 /// Creates a registry of stores as a first process would, and adds the stores in `names`.
-async fn stores(db: &TestDb, names: &[&str]) -> Stores {
+pub(super) async fn stores(db: &TestDb, names: &[&str]) -> Stores {
     let stores = another(db);
     stores.migrate().await.unwrap();
     for name in names {
@@ -34,15 +34,15 @@ async fn stores(db: &TestDb, names: &[&str]) -> Stores {
 }
 
 /// Opens the registry of stores again, as a second process would.
-fn another(db: &TestDb) -> Stores {
+pub(super) fn another(db: &TestDb) -> Stores {
     Stores::new(&db.pool, Store::new("homes").unwrap()).database("main", &db.pool).unwrap()
 }
 
-fn job(note: &str) -> Do {
+pub(super) fn job(note: &str) -> Do {
     Do { act: Act::Ok(note.to_owned()) }
 }
 
-async fn until_over(stores: &Stores, key: &str) {
+pub(super) async fn until_over(stores: &Stores, key: &str) {
     eventually("the move has finished", async || stores.go_on(key).await.unwrap() == MoveState::Over).await;
 }
 
@@ -135,10 +135,8 @@ async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     here.move_tenant("acme", "two").await.unwrap();
     assert!(matches!(here.move_tenant("acme", "one").await, Err(Error::CannotMove { .. })), "it moves already");
     assert_eq!(here.go_on("acme").await.unwrap(), MoveState::Fencing, "it waits for who enqueues there");
-    // Cached assignments stay valid until the fence of the move is set. Jobs enqueued with a cached assignment are drained with the other
-    // jobs.
     slow.commit().await.unwrap();
-    assert_eq!(here.go_on("acme").await.unwrap(), MoveState::Draining(1));
+    eventually("the tenant has left the old store", async || here.go_on("acme").await.unwrap() == MoveState::Draining(1)).await;
     assert_eq!(here.moves().await.unwrap().iter().map(|moving| moving.key.as_str()).collect::<Vec<_>>(), ["acme"]);
     let mut own = db.pool.begin().await.unwrap();
     assert!(matches!(stale.enter(&mut own).await, Err(Error::Moved { .. })));
@@ -178,7 +176,7 @@ async fn a_step_of_a_move_that_is_abandoned_anywhere_leaves_no_open_transaction(
     let all = stores(&db, &["one", "two"]).await;
     all.place("acme", "one").await.unwrap();
     let mut tx = all.of("acme").await.unwrap().begin().await.unwrap();
-    job("stays").enqueue(&mut tx).await.unwrap();
+    job("stays").enqueue(&mut tx).key("its key").await.unwrap();
     tx.commit().await.unwrap();
     own.refresh().await.unwrap();
     own.move_tenant("acme", "two").await.unwrap();
@@ -188,6 +186,8 @@ async fn a_step_of_a_move_that_is_abandoned_anywhere_leaves_no_open_transaction(
         sqlx::query("insert into public.written values (1)").execute(&pool).await.unwrap();
     }
     assert_eq!(db.count("select count(*) from public.written").await, 120, "some were written into a transaction that is never committed");
+    eventually("the tenant has left the old store", async || all.go_on("acme").await.unwrap() == MoveState::Draining(1)).await;
+    assert_eq!(db.count("select count(*) from two.jobs where job_type = 'tenant:move'").await, 1, "each key is held once");
     pool.close().await;
     db.finish().await;
 }

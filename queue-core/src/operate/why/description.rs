@@ -4,7 +4,7 @@ use super::{
     CauseKind,
     facts::{Facts, WhyContext, format_ms, one_line},
 };
-use crate::{define::JobState, results};
+use crate::{connect::KEY_HOLD, define::JobState, results};
 
 /// Returns a one-line description of a cause, or `None` if this release does not know the cause.
 pub(super) fn describe(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
@@ -238,6 +238,9 @@ fn blocked(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Strin
     };
     if kind == CauseKind::KeyFree {
         return format!("no job of its ordering key is active; a worker releases the first within about a second{between}");
+    }
+    if facts.text("head_type") == Some(KEY_HOLD) {
+        return format!("a tenant is moving to this store, and jobs of this ordering key in the old store go first{between}");
     }
     let head = facts.text("head").unwrap_or_default();
     let error = facts.text("head_error").map_or_else(String::new, |error| format!(": {}", one_line(error)));

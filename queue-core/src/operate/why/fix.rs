@@ -4,7 +4,7 @@ use super::{
     CauseKind,
     facts::{Facts, WhyContext},
 };
-use crate::context::WOULD_FAIL_AGAIN;
+use crate::{connect::KEY_HOLD, context::WOULD_FAIL_AGAIN};
 
 /// Returns a one-line fix for a cause, or `None` if nothing needs to be done.
 pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
@@ -151,6 +151,7 @@ fn terminate_sessions(facts: Facts<'_>) -> Option<String> {
 fn fix_blocked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let head = facts.text("head")?;
     Some(match facts.text("head_state") {
+        _ if facts.text("head_type") == Some(KEY_HOLD) => "queue-worker stores moves".to_owned(),
         Some("dead") => fix_failed(context, facts.text("head_error"), &["requeue", head]),
         Some("scheduled") if facts.text("head_sleep").is_none() => fix_failed(context, facts.text("head_error"), &["run-now", head]),
         _ => command(context, &["why", head]),

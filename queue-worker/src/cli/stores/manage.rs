@@ -151,7 +151,7 @@ async fn check_usable(member: &Member, homes: Store) -> Result<(), Problem> {
         }
         error => error.into(),
     })?;
-    let query = sqlx::query_scalar("select pg_catalog.to_regclass($1) is not null").bind(format!("\"{}\".tenant", homes.schema()));
+    let query = sqlx::query_scalar("select pg_catalog.to_regclass($1) is not null").bind(format!("\"{}\".leaving", homes.schema()));
     let has_tenants: bool = query.fetch_one(&mut *connection).await?;
     if has_tenants {
         return Ok(());
@@ -173,7 +173,7 @@ pub(super) async fn close(settings: &Settings, name: &str, as_json: bool) -> Res
     }
     let stay = match tenants {
         0 => "it has no tenants".to_owned(),
-        tenants => format!("its {tenants} tenants stay until they are moved with `{} stores move`", program::name()),
+        tenants => format!("its {tenants} tenants stay until they are moved with `{} stores drain {name}`", program::name()),
     };
     print::lines(&format!("the store `{name}` takes no new tenants; {stay}"))
 }
@@ -185,8 +185,7 @@ pub(super) async fn remove(settings: &Settings, name: &str, is_meant: bool, as_j
     let tenants = opened.record(name)?.tenants;
     if tenants > 0 {
         return Err(Problem::refused(format!(
-            "{tenants} tenants are in the store `{name}`; close it with `queue-worker stores close {name}`, and move them with \
-             `queue-worker stores move KEY STORE`"
+            "{tenants} tenants are in the store `{name}`; move them to other stores with `queue-worker stores drain {name}`"
         )));
     }
     let leave = query_home(settings, opened.stores.moves()).await?.into_iter().filter(|moving| moving.from == name).count();

@@ -1,4 +1,4 @@
-//! `stores where`, `stores place`, `stores move` and `stores moves`: place and move tenants.
+//! `stores where`, `stores place`, `stores move`, `stores moves` and `stores drain`: place and move tenants.
 
 use std::{
     io::{IsTerminal as _, stderr},
@@ -40,7 +40,7 @@ pub(super) async fn find(settings: &Settings, key: &str, as_json: bool) -> Resul
     let since = moved_at.map_or_else(String::new, |at| format!(" since {}", print::time(at)));
     print::lines(&match leaves {
         Some(from) if is_fenced => format!("{store}, moving from {from}{since}: its jobs there still run"),
-        Some(from) => format!("{store}, moving from {from}{since}: transactions that enqueue there may be open"),
+        Some(from) => format!("{from}, moving to {store}{since}: transactions that enqueue in {from} may be open"),
         None => store,
     })
 }
@@ -146,6 +146,60 @@ pub(super) async fn move_tenant(settings: &Settings, (key, to): (&str, &str), is
             format!("the tenant `{key}` moves from `{from}` to `{to}`: {}; `stores run` workers complete it", describe_state(&state, &from))
         }
     })
+}
+
+/// Runs `stores drain`, which closes a store and starts to move all its tenants. With `--wait`, waits until they have moved.
+pub(super) async fn drain(settings: &Settings, (name, to): (&str, Option<&str>), is_awaited: bool, as_json: bool) -> Result<(), Problem> {
+    let stop = shutdown_signal();
+    let opened = StoreSession::for_writing(settings, StoreScope::All).await?;
+    for store in std::iter::once(name).chain(to) {
+        opened.record(store)?;
+    }
+    let started = match opened.stores.drain(name, to).await {
+        Err(Error::NoStore { .. }) => {
+            let target = to.map_or("no other store is open".to_owned(), |to| format!("the store `{to}` is closed, or is this store"));
+            return Err(Problem::refused(format!("{target}, so the tenants stay; `queue-worker stores add` adds or opens a store")));
+        }
+        started => started?,
+    };
+    if is_awaited {
+        tokio::select! {
+            finished = finish_moves(settings, &opened, name) => finished?,
+            () = stop => return Err(Problem::failed("interrupted while waiting for moves, which continue; see `queue-worker stores moves`")),
+        }
+    }
+    let left = moves_from(settings, &opened, name).await?.len();
+    opened.close().await;
+    if as_json {
+        return print::json(&json!({ "drained": name, "started": started, "moving": left }));
+    }
+    print::lines(&match left {
+        0 => format!("all tenants have left the store `{name}`, which takes no new tenants"),
+        left => {
+            format!("{left} tenants are leaving the store `{name}`, which takes no new tenants; `stores run` workers complete the moves")
+        }
+    })
+}
+
+/// Returns the moves out of the store.
+async fn moves_from(settings: &Settings, opened: &StoreSession, name: &str) -> Result<Vec<Move>, Problem> {
+    let moves = query_home(settings, opened.stores.moves()).await?;
+    Ok(moves.into_iter().filter(|moving| moving.from == name).collect())
+}
+
+/// Waits until all moves out of the store are finished. Advances them, except moves to stores that this process cannot reach: workers
+/// complete those.
+async fn finish_moves(settings: &Settings, opened: &StoreSession, name: &str) -> Result<(), Problem> {
+    loop {
+        let moves = moves_from(settings, opened, name).await?;
+        if moves.is_empty() {
+            return Ok(());
+        }
+        for Move { key, from, .. } in moves.iter().filter(|moving| opened.member(&moving.to).is_ok()) {
+            advance(opened, (key, from), MoveState::Fencing).await?;
+        }
+        sleep(POLL_INTERVAL).await;
+    }
 }
 
 /// Advances a move by one step and returns its new state. After a lock timeout, returns the state `before`, so that a later call retries

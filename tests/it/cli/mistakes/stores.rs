@@ -47,8 +47,13 @@ pub(super) const PLACES: &[Row] = &[
     ("stores move acme nosuch", 3, "there is no store `nosuch` | `test-cli stores list` lists the stores"),
     ("stores move acme", 2, "required arguments | <STORE>"),
     ("stores moves acme", 2, "unexpected argument 'acme' found"),
+    ("stores drain nosuch", 3, "there is no store `nosuch` | `test-cli stores list` lists the stores"),
+    ("stores drain", 2, "required arguments | <NAME>"),
+    ("stores drain one", 3, "no other store is open, so the tenants stay | `test-cli stores add` adds or opens a store"),
+    ("stores drain one --to nosuch", 3, "there is no store `nosuch` | `test-cli stores list` lists the stores"),
+    ("stores drain one --to one", 3, "the store `one` is closed, or is this store, so the tenants stay"),
     ("stores remove nosuch", 3, "there is no store `nosuch` | `test-cli stores list` lists the stores"),
-    ("stores remove one", 3, "1 tenants are in the store `one` | close it with `test-cli stores close one`, and move them with"),
+    ("stores remove one", 3, "1 tenants are in the store `one` | move them to other stores with `test-cli stores drain one`"),
 ];
 
 pub(super) const WORK: &[Row] = &[
