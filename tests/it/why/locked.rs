@@ -69,7 +69,7 @@ async fn a_session_that_has_the_entry_locked_in_any_way_is_named_and_ended_by_th
 #[tokio::test]
 async fn a_locked_scheduled_or_blocked_job_is_reported_as_locked_too() {
     let db = TestDb::new().await;
-    let soon = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_millis(50)).await.unwrap().id();
+    let soon = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_secs(1)).await.unwrap().id();
     let (_holder, pid) = holder(&db, "select from queue.scheduled for update").await;
     let keyed = async || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").await.unwrap();
     let (head, blocked) = (keyed().await, keyed().await.id());
