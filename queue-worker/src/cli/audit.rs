@@ -3,10 +3,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use queue_core::{Queue, Store, operate::Note};
+use queue_core::{Error, Queue, Store, operate::Note};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
-
-use super::problem::Problem;
 
 /// Statement that begins an operation's transaction. The isolation level is set explicitly, because the role's default level may cause
 /// serialization failures.
@@ -19,12 +17,12 @@ pub(super) struct AuditedTransaction {
 }
 
 impl AuditedTransaction {
-    pub(super) async fn begin(pool: &PgPool, store: Store) -> Result<Self, Problem> {
+    pub(super) async fn begin(pool: &PgPool, store: Store) -> Result<Self, Error> {
         Ok(Self { transaction: pool.begin_with(BEGIN).await?, store })
     }
 
-    /// Records the operation, its object and the number of jobs in the audit log, then commits.
-    pub(super) async fn commit(mut self, act: &str, what: impl Into<String>, jobs: u64) -> Result<(), Problem> {
+    /// Records the operation, its target and the number of jobs in the audit log, then commits.
+    pub(super) async fn commit(mut self, act: &str, what: impl Into<String>, jobs: u64) -> Result<(), Error> {
         Queue::on(&mut self.transaction).store(self.store).record_operation(&audit_note(act, what), jobs).await?;
         Ok(self.transaction.commit().await?)
     }
@@ -44,7 +42,7 @@ impl DerefMut for AuditedTransaction {
     }
 }
 
-/// Returns the audit record of an operation. The actor is the user who runs the command.
+/// Returns the audit note for an operation. The actor is the user who runs the command.
 pub(super) fn audit_note(act: &str, what: impl Into<String>) -> Note {
     Note { actor: current_actor(), act: act.to_owned(), what: what.into() }
 }
@@ -63,7 +61,7 @@ fn current_actor() -> String {
 /// Maximum length of `user@host` in characters. With the suffix, an actor has at most 100 characters.
 const MAX_NAME: usize = 70;
 
-/// Returns the user id, for environments such as containers that have no user name.
+/// Returns the user id, for environments without a user name, such as containers.
 #[cfg(unix)]
 fn user_id() -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;

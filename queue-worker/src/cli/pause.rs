@@ -3,22 +3,23 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{
-    Queue, Store,
-    operate::{AwaitedWorker, Pause, Scope},
+    Error, Queue, Store,
+    operate::{AwaitedWorker, Filter, Pause, Scope},
     registry::Registry,
 };
 use serde_json::json;
+use sqlx::PgPool;
 
 use super::{
     audit::AuditedTransaction,
-    name_check::{check_queue, check_type},
+    name_check::check_filter,
     open::open_store,
     print,
     problem::{Problem, note},
     settings::Settings,
     values::{OutputArgs, counted},
 };
-use crate::live::{Database, shutdown_signal};
+use crate::live::shutdown_signal;
 
 /// Arguments that select the scope to pause or resume.
 #[derive(clap::Args)]
@@ -40,18 +41,18 @@ pub(super) struct PauseScopeArgs {
 #[derive(clap::Args)]
 pub(super) struct PauseArgs {
     #[command(flatten)]
-    which: PauseScopeArgs,
+    pub(super) which: PauseScopeArgs,
     /// Reason to show to other operators, up to 1000 characters
     #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
     /// Return once every live worker has confirmed that it no longer starts these jobs
     #[arg(long)]
-    wait: bool,
+    pub(super) wait: bool,
 }
 
 impl PauseScopeArgs {
     /// Returns the selected scope. Requires `--all` to pause everything, because a forgotten option must not stop all workers.
-    fn scope(&self) -> Result<Scope, Problem> {
+    pub(super) fn scope(&self) -> Result<Scope, Problem> {
         if self.queue.is_none() && self.job_type.is_none() && !self.all {
             return Err(Problem::usage("no scope is given; give `--queue NAME`, `--type NAME` or `--all`"));
         }
@@ -63,16 +64,15 @@ impl PauseScopeArgs {
 pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), Problem> {
     let scope = args.which.scope()?;
     let (database, store) = open_store(settings).await?;
-    check_names(&database, store, &scope).await?;
+    check_filter(&database, store, &filter_of(&scope)).await?;
     // Signals are handled from here on, so that the command reports the state of the pause if a signal interrupts the wait.
     let interrupted = shutdown_signal();
-    let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-    let number = Queue::on(&mut tx).store(store).pause_with_reason(&scope, args.reason.as_deref()).await?;
-    tx.commit("paused", scope.to_string(), 0).await?;
+    let queue = database.queue().store(store);
+    let number = create_pause((database.pool(), store), &scope, args.reason.as_deref()).await?;
     let stopped = if args.wait {
         tokio::select! {
-            stopped = wait_for_workers(&database, store, &scope) => Some(stopped?),
-            () = interrupted => return Err(interrupted_wait(&database, store, &scope).await?),
+            stopped = wait_for_workers(&queue, &scope) => Some(stopped?),
+            () = interrupted => return Err(interrupted_wait(&queue, &scope).await?),
         }
     } else {
         None
@@ -88,18 +88,29 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), P
     print::lines(&format!("paused {scope}{more}"))
 }
 
+/// Creates a pause and records it in the audit log. Returns the number of the pause.
+pub(super) async fn create_pause((pool, store): (&PgPool, Store), scope: &Scope, reason: Option<&str>) -> Result<i64, Error> {
+    let mut tx = AuditedTransaction::begin(pool, store).await?;
+    let number = Queue::on(&mut tx).store(store).pause_with_reason(scope, reason).await?;
+    tx.commit("paused", scope.to_string(), 0).await?;
+    Ok(number)
+}
+
+/// Ends the pause with exactly this scope and records the operation in the audit log. Returns whether such a pause existed.
+pub(super) async fn end_pause((pool, store): (&PgPool, Store), scope: &Scope) -> Result<bool, Error> {
+    let mut tx = AuditedTransaction::begin(pool, store).await?;
+    let resumed = Queue::on(&mut tx).store(store).resume(scope).await?;
+    if resumed {
+        tx.commit("resumed", scope.to_string(), 0).await?;
+    }
+    Ok(resumed)
+}
+
 /// Ends the pause with exactly this scope.
 pub(super) async fn resume(settings: &Settings, which: &PauseScopeArgs) -> Result<(), Problem> {
     let scope = which.scope()?;
     let (database, store) = open_store(settings).await?;
-    let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-    let resumed = Queue::on(&mut tx).store(store).resume(&scope).await?;
-    if resumed {
-        tx.commit("resumed", scope.to_string(), 0).await?;
-    } else {
-        // Releases the connection for the query after this block.
-        drop(tx);
-    }
+    let resumed = end_pause((database.pool(), store), &scope).await?;
     let left = database.queue().store(store).pauses().await?;
     database.close().await;
     if !resumed {
@@ -130,18 +141,23 @@ pub(super) async fn pauses(settings: &Settings, as_json: bool) -> Result<(), Pro
 
 /// Formats the pauses as a table. Returns `None` if there are no pauses.
 pub(super) fn table(pauses: &[Pause]) -> Option<String> {
-    let rows = pauses.iter().map(|pause| {
-        let workers = if pause.awaits > 0 { format!("{} to stop", pause.awaits) } else { "stopped".to_owned() };
-        [
-            pause.scope.to_string(),
-            pause.reason.clone().unwrap_or_default(),
-            print::time(pause.paused_at),
-            pause.paused_by.clone(),
-            counted(pause.ready, pause.partial),
-            workers,
-        ]
-    });
-    (!pauses.is_empty()).then(|| print::table(["paused", "reason", "since", "by", "ready", "workers"], rows))
+    (!pauses.is_empty()).then(|| print::table(COLUMNS, pauses.iter().map(cells)))
+}
+
+/// Column headings of pauses.
+pub(super) const COLUMNS: [&str; 6] = ["paused", "reason", "since", "by", "ready", "workers"];
+
+/// Returns a pause's cells in the columns [`COLUMNS`].
+pub(super) fn cells(pause: &Pause) -> [String; 6] {
+    let workers = if pause.awaits > 0 { format!("{} to stop", pause.awaits) } else { "stopped".to_owned() };
+    [
+        pause.scope.to_string(),
+        pause.reason.clone().unwrap_or_default(),
+        print::time(pause.paused_at),
+        pause.paused_by.clone(),
+        counted(pause.ready, pause.partial),
+        workers,
+    ]
 }
 
 /// Returns the pause that blocks ready jobs of this queue and type. The type matches under any name that this binary knows.
@@ -173,9 +189,10 @@ fn overlaps(one: &Scope, other: &Scope) -> bool {
     meet(&one.queue, &other.queue) && meet(&one.job_type, &other.job_type)
 }
 
-async fn check_names(database: &Database, store: Store, scope: &Scope) -> Result<(), Problem> {
-    check_queue(database, store, scope.queue.as_deref()).await?;
-    check_type(database, store, scope.job_type.as_deref()).await
+/// Returns a filter with the scope's queue and job type.
+pub(super) fn filter_of(scope: &Scope) -> Filter {
+    let filter = Filter { queue: scope.queue.clone(), ..Filter::default() };
+    scope.job_type.as_deref().into_iter().fold(filter, Filter::job_type)
 }
 
 /// Poll interval while waiting for workers.
@@ -185,10 +202,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const NOTE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Waits until all workers have stopped starting the scope's jobs. Returns false if the pause was ended during the wait.
-async fn wait_for_workers(database: &Database, store: Store, scope: &Scope) -> Result<bool, Problem> {
+pub(super) async fn wait_for_workers(queue: &Queue, scope: &Scope) -> Result<bool, Error> {
     let mut next_note = Instant::now() + NOTE_INTERVAL;
     loop {
-        let Some(awaited) = database.queue().store(store).pause_awaits(scope).await? else { return Ok(false) };
+        let Some(awaited) = queue.pause_awaits(scope).await? else { return Ok(false) };
         if awaited.is_empty() {
             return Ok(true);
         }
@@ -200,8 +217,8 @@ async fn wait_for_workers(database: &Database, store: Store, scope: &Scope) -> R
     }
 }
 
-async fn interrupted_wait(database: &Database, store: Store, scope: &Scope) -> Result<Problem, Problem> {
-    let awaited = database.queue().store(store).pause_awaits(scope).await?.unwrap_or_default();
+async fn interrupted_wait(queue: &Queue, scope: &Scope) -> Result<Problem, Problem> {
+    let awaited = queue.pause_awaits(scope).await?.unwrap_or_default();
     Ok(Problem::failed(format!(
         "{scope}: interrupted while waiting for {}; it stays paused, and `queue-worker pauses` shows how many workers have not stopped",
         worker_names(&awaited)

@@ -5,6 +5,7 @@ mod jobs;
 mod manage;
 mod overview;
 mod open;
+mod pause;
 mod run;
 pub(super) mod settings;
 mod tenants;
@@ -19,6 +20,7 @@ use self::settings::{StoresSettings, StoresWorkerSettings};
 use super::{
     act_args::ActCommand,
     job_name::JobName as _,
+    pause::{PauseArgs, PauseScopeArgs},
     problem::{BoxError, Problem},
     selection::ListArgs,
     settings::{Settings, WorkerSettings},
@@ -116,6 +118,21 @@ Examples:
     },
     #[command(flatten)]
     Act(ActCommand<StoreJob>),
+    /// Stop the workers of all stores from starting jobs (of a queue, of a job type, or all jobs); running jobs finish
+    #[command(after_long_help = "\
+Examples:
+  queue-worker stores pause --queue mail --reason 'the mail server is moving'
+  queue-worker stores pause --all --wait            return once no worker of any store starts jobs
+
+It lasts until `stores resume`, or `resume` in one store. A store that is added later is not paused.")]
+    Pause(PauseArgs),
+    /// End a pause (of a queue, of a job type, or of all jobs) in all stores
+    #[command(after_long_help = "\
+Examples:
+  queue-worker stores resume --queue mail")]
+    Resume(PauseScopeArgs),
+    /// List the pauses of all stores
+    Pauses(OutputArgs),
     /// Add a store, or reopen a closed store; the store takes new tenants, and workers serve it
     #[command(after_long_help = "\
 Examples:
@@ -244,6 +261,9 @@ pub(super) async fn stores(
         StoresCommand::Show { job, payload, logs, output } => jobs::show(settings, &job, (payload, logs), output.json).await?,
         StoresCommand::Why { job, output } => return jobs::why(settings, &job, output.json).await,
         StoresCommand::Act(command) => return act::act(settings, command).await,
+        StoresCommand::Pause(args) => return pause::pause(settings, &args).await,
+        StoresCommand::Resume(which) => return pause::resume(settings, &which).await,
+        StoresCommand::Pauses(output) => return pause::pauses(settings, output.json).await,
         StoresCommand::Add { name, database, schema, migrate, output } => {
             manage::add(settings, (&name, &database, &schema), migrate, output.json).await?;
         }

@@ -1,6 +1,8 @@
 //! Tests the `stores` commands. Several tests add faulty stores to two healthy ones. The results of the healthy stores must still be
 //! printed.
 
+mod pauses;
+
 use std::process::{Command, Output, Stdio};
 
 use queue_core::{
@@ -13,7 +15,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 use super::{CLI, RunningCommand, command, failed, folder, text};
 
-/// Database on a port without a server. Its password must not appear in any output.
+/// Database entry whose URL names a port without a server. The password in the URL must not appear in any output.
 const AWAY: &str = "away=postgres://u:swordfish@127.0.0.1:1/d";
 
 fn stores(db: &TestDb, arguments: &[&str]) -> Command {

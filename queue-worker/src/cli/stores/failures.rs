@@ -1,4 +1,4 @@
-//! Failures of single stores, reported together with the results of the other stores.
+//! Failures of individual stores, reported together with the results of the other stores.
 
 use std::process::ExitCode;
 

@@ -49,7 +49,7 @@ struct StoreJobsQuery {
     key: Option<(String, String, u32)>,
 }
 
-/// Job in the `--json` output, with its store and its full name.
+/// Job in the `--json` output, with the name of its store and the text form of its [`StoreJob`].
 #[derive(Serialize)]
 struct JobInStore<T> {
     store: String,

@@ -25,7 +25,7 @@ use crate::{
     live::Database,
 };
 
-/// Timeout of a query to a database or a store.
+/// Timeout for connecting to a database, for a query, and for an operation on one job.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for closing connections gracefully. Without the timeout, an unresponsive database would block the exit.
@@ -63,12 +63,12 @@ pub(super) async fn open_home(settings: &Settings, read_only: bool) -> Result<Da
 }
 
 impl StoreSession {
-    /// Opens the stores for reading.
+    /// Opens the stores and databases in `about` for reading.
     pub(super) async fn for_reading(settings: &Settings, about: StoreScope<'_>) -> Result<Self, Problem> {
         Self::with_home(settings, open_home(settings, true).await?, about).await
     }
 
-    /// Opens the stores for writing.
+    /// Opens the stores and databases in `about` for writing.
     pub(super) async fn for_writing(settings: &Settings, about: StoreScope<'_>) -> Result<Self, Problem> {
         Self::with_home(settings, open_home(settings, false).await?, about).await
     }
@@ -125,7 +125,7 @@ impl StoreSession {
         Ok(())
     }
 
-    /// Reloads the list of stores, and collects the stores that cannot be queried in `failed`.
+    /// Reloads the list of stores, and sets `failed` to the stores that cannot be queried.
     pub(super) async fn load_roster(&mut self, settings: &Settings) -> Result<(), Problem> {
         query_home(settings, async {
             match self.stores.refresh().await {
@@ -240,7 +240,7 @@ pub(super) async fn with_timeout<T>(query: impl Future<Output = Result<T, Error>
     timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }
 
-/// Runs a query against the home database with a timeout. Adds an explanation to a timeout and to an error about missing tables.
+/// Runs a query against the home database with a timeout. The errors for a timeout and for missing tables suggest a fix.
 pub(super) async fn query_home<T>(settings: &Settings, query: impl Future<Output = Result<T, Error>>) -> Result<T, Problem> {
     let homes = settings.stores.homes()?;
     with_timeout(query).await.map_err(|error| match &error {

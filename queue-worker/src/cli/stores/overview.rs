@@ -15,7 +15,7 @@ use crate::{
     program,
 };
 
-const NONE: &str = "no stores; `queue-worker stores add` adds one";
+pub(super) const NONE: &str = "no stores; `queue-worker stores add` adds one";
 
 /// Runs `stores list`, which lists the stores recorded in the home database. Does not query the stores.
 pub(super) async fn list(settings: &Settings, as_json: bool) -> Result<(), Problem> {

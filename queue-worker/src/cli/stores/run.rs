@@ -27,7 +27,7 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum interval for reloading the list of stores.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Retry interval for databases that cannot be reached.
+/// Retry interval and connect timeout for databases that were unavailable at startup.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {

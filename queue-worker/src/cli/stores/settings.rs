@@ -1,4 +1,4 @@
-//! Settings of the `stores` commands, such as the home schema and the databases. Read from options, environment variables and the
+//! Settings of the `stores` commands, such as the home schema and the databases. They are read from options, environment variables and the
 //! settings file.
 //!
 //! URLs may contain passwords, so errors must not show URLs. clap would show a value that it fails to parse, so clap does not parse URLs.
@@ -75,7 +75,7 @@ impl StoresSettings {
         }
     }
 
-    /// Adds the settings of the worker.
+    /// Replaces the worker's settings.
     pub(super) fn with_worker(self, worker: StoresWorkerSettings) -> Self {
         Self { worker, ..self }
     }
@@ -112,8 +112,8 @@ impl StoresSettings {
     }
 }
 
-/// Parses the table `[stores.databases]` of the settings file, which contains names and URLs. Errors do not contain values, because a
-/// value may be a URL.
+/// Parses the names and URLs in the table `[stores.databases]` of the settings file. Errors do not contain values, because a value may be a
+/// URL.
 fn parse_table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     let wrong = || D::Error::custom("expected a table of names and URLs, as `eu = 'postgres://..'` below `[stores.databases]`");
     let toml::Value::Table(table) = toml::Value::deserialize(deserializer)? else { return Err(wrong()) };

@@ -187,8 +187,8 @@ async fn moves_from(settings: &Settings, opened: &StoreSession, name: &str) -> R
     Ok(moves.into_iter().filter(|moving| moving.from == name).collect())
 }
 
-/// Waits until all moves out of the store are finished. Advances them, except moves to stores that this process cannot reach: workers
-/// complete those.
+/// Advances all moves out of the store until they are finished. Moves to stores that this process cannot reach are only awaited, because
+/// workers complete these moves.
 async fn finish_moves(settings: &Settings, opened: &StoreSession, name: &str) -> Result<(), Problem> {
     loop {
         let moves = moves_from(settings, opened, name).await?;
