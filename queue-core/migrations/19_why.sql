@@ -1,9 +1,9 @@
 -- Diagnosis of jobs that are not running: the possible causes, most likely first. The file starts with one function for each cause.
--- queue.why_causes combines the causes, and queue.why describes them. All functions are read-only. Their cost does not grow with the
+-- queue.why_causes combines the causes, and queue.why describes them. All functions only read the tables. Their cost does not grow with the
 -- number of waiting or finished jobs, because counts are limited and start from the end of an index, where entries are live.
 --
--- No function locks a row, because claims skip locked rows. To find the holder of a row lock, the functions read the transaction id in
--- the row (xmax) and find the session that holds the lock on this id.
+-- No function except locked_rows locks a row, because claims skip locked rows. To find the holder of a row lock, the functions read the
+-- transaction id in the row (xmax) and find the session that holds the lock on this id.
 
 -- Returns a description of the session or prepared transaction that holds a lock, given the lock's columns in pg_locks. A session is
 -- described by its pid, a prepared transaction by its name.
@@ -165,9 +165,9 @@ end
 $$;
 
 -- Returns the number of ready jobs that run before a job. `ahead` counts the jobs in front of the job in its lane or fair queue. `higher`
--- counts the jobs with higher priority in its queue. A job with higher priority counts only if it may start, and only if its type is
--- served by a worker that also serves the given job. Each count is limited to `most` + 1. `held` is the number of the queue's jobs that
--- such workers hold, and held_since is their earliest claim time.
+-- counts the jobs with higher priority in its queue. A job with higher priority counts only if it may start, and only if its type is served
+-- by a worker that also serves the given job. Each count is limited to `most` + 1. `held` is the number of the queue's jobs that such
+-- workers hold, and `held_since` is their earliest claim time.
 create function queue.why_ahead(
   queue text, stored text, priority integer, lane bigint, seq bigint, line bigint, most integer,
   out ahead bigint, out higher bigint, out held bigint, out held_since timestamptz
@@ -317,7 +317,7 @@ $$;
 -- The following functions collect the causes from one snapshot. queue.why_causes is a SECURITY DEFINER entry point for roles that may not
 -- read the tables. The function returns no payload.
 
--- Returns the facts of a finished job: its outcome, and the errors of its last attempts in chronological order.
+-- Returns the facts about a finished job: its outcome, and the errors of its last attempts in chronological order.
 create function queue.why_finished(id bigint) returns jsonb
   language sql stable
 begin atomic
@@ -416,7 +416,7 @@ begin atomic
   order by p.paused_at;
 end;
 
--- Returns the causes that delay a ready job if the job is queued behind other jobs or quarantined.
+-- Returns the causes that delay a ready job until its turn: it is quarantined, other jobs run first, or its workers are busy.
 create function queue.why_turn(
   id bigint, queue text, stored text, priority integer, plain bigint, lane bigint, seq bigint, line bigint, crashes integer, is_stopped boolean
 )
@@ -486,8 +486,8 @@ begin
 end
 $$;
 
--- Returns the children that a parked job waits for, or null if there are none. Each entry contains the child's name, the name of the
--- wait, and the child's id and state or outcome.
+-- Returns up to a hundred children that a parked job waits for, or null if there are none. Each entry contains the child's name and id,
+-- the name of the wait, and the child's outcome, or its state if it is unfinished.
 create function queue.why_joined(id bigint, names text[]) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -611,9 +611,9 @@ begin
 end
 $$;
 
--- Returns the rows of the given leases and jobs that another transaction has locked, with the locker's session if only one transaction
--- has locked the row. Never waits. The function locks the other rows until the end of the caller's transaction. SECURITY DEFINER, because
--- a worker has no privilege to update jobs and keys.
+-- Returns those rows of the given leases and jobs that another transaction has locked. Also returns the session that holds the lock, unless
+-- several transactions or a savepoint hold it. Never waits. Locks all rows that it does not return, until the end of the caller's
+-- transaction. SECURITY DEFINER, because a worker has no privilege to update jobs and keys.
 create function queue.locked_rows(tokens uuid[], ids bigint[])
   returns table (relation text, token uuid, job bigint, pid integer, role text, application text)
   language plpgsql volatile security definer
@@ -664,8 +664,8 @@ exception when lock_not_available then
 end
 $$;
 
--- queue.why, for clients in any language. Each cause is a row with its kind, its facts and a sentence, most likely first. The
--- result has at least one row. docs/WHY.md documents each kind and the remedy.
+-- queue.why, for clients in any language. Each cause is a row with its kind, its facts and a sentence. The most likely cause comes
+-- first. The result has at least one row. docs/WHY.md documents each kind and the remedy.
 --
 -- The following functions run with the caller's rights. They return only those details of other sessions that the caller may see. The
 -- existence of a session is always visible.
@@ -785,8 +785,10 @@ begin
     when 'cancelling' then format('%s has it, and its handler was notified', name)
     when 'silent_worker' then format('%s has it and is silent: another worker recovers it', name)
     when 'lease_locked' then format('%s has its lease locked', who)
-    when 'scheduled' then
-      format(case when facts ? 'sleep' then 'it sleeps until %s (%s)' else 'it is due at %s' end, facts ->> 'run_at', facts ->> 'sleep')
+    when 'scheduled' then case
+      when job ->> 'job_type' = 'tenant:move' then 'it holds its ordering key while a tenant moves to this store, and is cancelled afterwards'
+      when facts ? 'sleep' then format('it sleeps until %s (%s)', facts ->> 'run_at', facts ->> 'sleep')
+      else format('it is due at %s', facts ->> 'run_at') end
     when 'parked' then format('it waits for %s%s', coalesce((
         select string_agg(format('the node %s (job %s, %s)', to_jsonb(p ->> 'name'), p ->> 'id', coalesce(p ->> 'state', 'gone')), ' and ')
         from jsonb_array_elements(facts -> 'parents') p

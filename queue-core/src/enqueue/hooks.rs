@@ -28,12 +28,13 @@ type Hook = Arc<dyn Fn(&mut PendingEnqueue<'_>) + Send + Sync>;
 /// Registered hooks. The cell is empty in programs without hooks.
 static HOOKS: OnceLock<RwLock<Vec<Hook>>> = OnceLock::new();
 
-/// Registers a hook for all jobs that this process enqueues with the methods of [`Job`](crate::Job) and [`Batch`](crate::Batch).
+/// Registers a hook for all jobs that this process enqueues with [`Job`](crate::Job), [`Batch`](crate::Batch),
+/// [`Flow`](crate::flow::Flow) and [`Durable`](crate::durable::Durable).
 ///
 /// A hook adds metadata, such as a tenant or a trace context, for the handler or a [`Middleware`](crate::middleware::Middleware). The hook
 /// is called when an enqueue is awaited, so it sees the task-locals and the span of the awaiting task. For
-/// [`Job::enqueue_all`](crate::Job::enqueue_all) the hook is called once for all jobs. For a batch the hook is called whenever a job is
-/// added.
+/// [`Job::enqueue_all`](crate::Job::enqueue_all) the hook is called once for all jobs. For a batch or a flow, the hook is called whenever a
+/// job is added.
 ///
 /// Hooks are called in registration order and stay registered until the process ends. Enqueues in SQL do not call hooks. Metadata costs
 /// the database server about 10 microseconds per job.
@@ -76,7 +77,7 @@ impl PendingEnqueue<'_> {
         &self.0.queue
     }
 
-    /// Adds a value to the job's metadata, unless the caller has already set the key. A value that cannot be stored fails the enqueue, as
+    /// Adds a value to the job's metadata, unless the caller has already set the key. If the value cannot be stored, the enqueue fails, as
     /// with [`Enqueue::meta`](crate::Enqueue::meta).
     pub fn meta(&mut self, key: impl Into<String>, value: impl Serialize) -> &mut Self {
         let key = key.into();
@@ -90,6 +91,6 @@ impl PendingEnqueue<'_> {
 /// Omits the metadata because it may be secret.
 impl fmt::Debug for PendingEnqueue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Enqueuing").field("job_type", &self.job_type()).field("queue", &self.queue()).finish_non_exhaustive()
+        f.debug_struct("PendingEnqueue").field("job_type", &self.job_type()).field("queue", &self.queue()).finish_non_exhaustive()
     }
 }

@@ -115,7 +115,7 @@ pub enum CauseKind {
     Dead,
     /// The job is running, or a worker is about to start it.
     Running,
-    /// The job is running, and its cancellation was requested.
+    /// The job is running, and its cancellation has been requested.
     Cancelling,
     /// The worker that holds the job's lease has stopped sending heartbeats. Another worker recovers the job.
     SilentWorker,
@@ -123,8 +123,7 @@ pub enum CauseKind {
     LeaseLocked,
     /// The job is not due yet, because the job is scheduled, is waiting for a retry, or was snoozed.
     Scheduled,
-    /// The job is parked. It is waiting for a signal, for its turn in a map, or for other jobs. The other jobs are children, map jobs or
-    /// flow nodes.
+    /// The job is parked: it is waiting for a signal, for its turn in a map, or for other jobs (children, map jobs or flow nodes).
     Parked,
     /// The job is due, and a worker is about to make it ready.
     Due,
@@ -191,11 +190,11 @@ struct WhyRow {
 }
 
 impl JobRef {
-    /// Explains why a job is not running, for example because no worker serves it or a limit has no permit. [`CauseKind`] lists all causes.
-    /// For a running job, the explanation names the worker. For a finished job, the explanation names the outcome. A job that does not
-    /// exist is reported as a cause, not as an error.
+    /// Explains why a job is not running, for example because no worker serves it or a limit has no free permit. [`CauseKind`] lists all
+    /// causes. For a running job, the explanation names the worker. For a finished job, the explanation names the outcome. A job that does
+    /// not exist is reported as a cause, not as an error.
     ///
-    /// The query is read-only and does not wait for locks. The cost does not depend on the number of waiting or finished jobs.
+    /// The query is read-only and waits at most 200 ms for a lock. The cost does not depend on the number of waiting or finished jobs.
     /// Information about other sessions is limited by the privileges of the calling role.
     ///
     /// ```no_run

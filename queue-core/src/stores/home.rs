@@ -73,7 +73,8 @@ pub struct Stores {
     pub(super) roster: Roster,
     pub(super) places: PlaceCache,
     databases: Arc<RwLock<BTreeMap<String, PgPool>>>,
-    /// Lock that serializes reads and updates of the registry. Without the lock, a stale read could remove a store added meanwhile.
+    /// Lock that serializes reads and updates of the registry. Without the lock, a stale read could remove a store that was added in the
+    /// meantime.
     registry_lock: Arc<Mutex<()>>,
 }
 
@@ -206,12 +207,13 @@ impl Stores {
         self.update_store(name, include_str!("../../stores/close_store.sql")).await
     }
 
-    /// Removes a store from the registry. The store must have no tenants, including tenants that are leaving the store. The store's
-    /// tables are not changed. Jobs left in these tables run only until each process has reloaded the list of stores.
+    /// Removes a store from the registry. The store must have no tenants, not even tenants that are leaving. The store's tables
+    /// are not changed. Jobs left in these tables run only until each process has reloaded the list of stores.
     ///
     /// # Errors
     /// Returns [`Error::NoStore`] if no store has this name, and [`Error::Database`] if the store has tenants or the query fails.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        let _alone = self.registry_lock.lock().await;
         self.update_store(name, include_str!("../../stores/remove_store.sql")).await?;
         self.roster.remove(name);
         Ok(())

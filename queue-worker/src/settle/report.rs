@@ -1,4 +1,4 @@
-//! Writes the progress reports and checkpoints of running jobs. One statement contains the changes of all jobs in the process.
+//! Writes the progress reports and checkpoints of running jobs. One statement writes the changes of many jobs.
 //!
 //! Reports are written at intervals of at least 250 ms, or immediately if an attempt waits for a checkpoint or has ended. Reports are
 //! collected while a statement is in flight, so jobs that end together share the next statement. A report is refused if the job's lease
@@ -26,7 +26,7 @@ use crate::{
     live::{StoreConnection, bounded, jittered},
 };
 
-/// Minimum interval between statements while no attempt waits for a report.
+/// Minimum interval between statements while no report is urgent.
 const WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum number of jobs per statement.
@@ -45,6 +45,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Retention of a finished job's progress, for clients that watch the job.
 const RETENTION: Duration = Duration::from_mins(1);
 
+/// Delay between the expiry of the oldest progress and its deletion, so that one statement deletes the progress of many jobs.
+const DELETION_DELAY: Duration = Duration::from_secs(10);
+
 /// Maximum number of finished jobs whose progress is kept.
 const MAX_FINISHED: usize = 20_000;
 
@@ -55,7 +58,7 @@ pub(crate) async fn write_reports(incoming: Arc<Mutex<UnboundedReceiver<Arc<Repo
     let mut finished = FinishedReports::default();
     let mut changed = Vec::new();
     loop {
-        let received = match finished.next_expiry() {
+        let received = match finished.next_deletion() {
             Some(due) => timeout_at(due.into(), incoming.recv()).await.ok(),
             None => Some(incoming.recv().await),
         };
@@ -112,7 +115,7 @@ async fn write(connection: &mut StoreConnection, store: Store, reports: Vec<Arc<
     has_changes
 }
 
-/// Writes one batch. The statement is retried if the database does not respond. Retrying is idempotent.
+/// Writes one batch. The statement is idempotent, so it is retried if the database does not respond.
 async fn write_batch(connection: &mut StoreConnection, store: Store, mut entries: Vec<(Arc<Report>, ReportEntry)>) {
     let mut tries = 1;
     let accepted = loop {
@@ -185,17 +188,30 @@ impl FinishedReports {
         self.0.extend(reports.iter().filter_map(|report| report.stale_row()).map(|id| (now, id)));
     }
 
-    /// Returns the time at which the oldest stored progress expires, or `None` if no progress is stored.
-    fn next_expiry(&self) -> Option<Instant> {
-        self.0.front().map(|(ended_at, _)| *ended_at + RETENTION)
+    /// Returns the time of the next deletion, or `None` if no progress is stored.
+    fn next_deletion(&self) -> Option<Instant> {
+        self.0.front().map(|(ended_at, _)| *ended_at + RETENTION + DELETION_DELAY)
+    }
+
+    /// Removes and returns up to [`MAX_JOBS`] jobs whose progress has expired at `now`, or the oldest jobs beyond [`MAX_FINISHED`].
+    fn take_expired(&mut self, now: Instant) -> Vec<JobId> {
+        let expired = self.0.partition_point(|(ended_at, _)| *ended_at + RETENTION <= now);
+        let count = expired.max(self.0.len().saturating_sub(MAX_FINISHED)).min(MAX_JOBS);
+        self.0.drain(..count).map(|(_, id)| id).collect()
     }
 
     /// Deletes expired progress of finished jobs, and the oldest progress beyond [`MAX_FINISHED`] jobs. The row of an unfinished job is
     /// kept until a later attempt clears it. Rows that cannot be deleted are left to pruning.
     async fn clear_expired(&mut self, connection: &mut StoreConnection, store: Store) {
-        while self.0.len() > MAX_FINISHED || self.next_expiry().is_some_and(|due| due <= Instant::now()) {
-            let count = self.0.len().min(MAX_JOBS);
-            let ids: Vec<JobId> = self.0.drain(..count).map(|(_, id)| id).collect();
+        let now = Instant::now();
+        if self.0.len() <= MAX_FINISHED && self.next_deletion().is_none_or(|due| now < due) {
+            return;
+        }
+        loop {
+            let ids = self.take_expired(now);
+            if ids.is_empty() {
+                return;
+            }
             if let Err(error) = clear_progress(connection, store, &ids).await {
                 warn_throttled(&error, "deleting progress of finished jobs failed; pruning will delete it");
             }
@@ -207,4 +223,29 @@ async fn clear_progress(connection: &mut StoreConnection, store: Store, ids: &[J
     let statement = sqlx::query(store.sql(include_str!("../../sql/clear_progress.sql"))).bind(ids);
     let cleared = bounded(statement.execute(connection.get().await?)).await;
     connection.note(cleared).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_expired_and_surplus_progress_is_deleted() {
+        let ended_at = Instant::now();
+        let (later, now) = (ended_at + RETENTION / 2, ended_at + RETENTION);
+        let finished = |expired: i64, recent: i64| {
+            let expired = (0..expired).map(|id| (ended_at, JobId(id)));
+            FinishedReports(expired.chain((0..recent).map(|id| (later, JobId(1_000_000 + id)))).collect())
+        };
+        for (name, expired, recent, taken) in [
+            ("one of two has expired", 1, 1, 1),
+            ("none has expired", 0, 3, 0),
+            ("more than one statement deletes", 600, 3, 500),
+            ("too many are kept", 0, 20_007, 7),
+            ("too many, and more of them have expired", 30, 20_000, 30),
+        ] {
+            assert_eq!(finished(expired, recent).take_expired(now).len(), taken, "{name}");
+        }
+        assert_eq!(finished(1, 1).take_expired(now), [JobId(0)], "the oldest");
+    }
 }

@@ -1,4 +1,4 @@
-//! Tests that moves of tenants keep the order of ordering keys, and pause the tenant only briefly.
+//! Tests that moving a tenant preserves the order of jobs under each ordering key, and pauses the tenant only briefly.
 
 use std::{
     collections::BTreeMap,
@@ -30,8 +30,8 @@ async fn held(member: &Member) -> i64 {
     sqlx::query_scalar(held).fetch_one(member.pool()).await.unwrap()
 }
 
-/// Enqueues jobs of one key for the tenant, each in its own transaction, and returns them in the order of their commits. Keeps at most 40
-/// unfinished jobs, however slow the worker is.
+/// Enqueues jobs of one key for the tenant `acme` until `stop` is set, each in its own transaction. Returns the committed jobs in commit
+/// order. Keeps at most 40 unfinished jobs, however slow the worker is.
 async fn produce(stores: Stores, pool: PgPool, key: u32, stop: Arc<AtomicBool>) -> (u32, Vec<JobId>) {
     const DONE: &str = "select count(*) from run where key = $1 and what = 'done'";
     let mut committed = Vec::new();
@@ -131,6 +131,12 @@ async fn a_job_of_a_moved_tenant_waits_only_for_the_jobs_of_its_key() {
     assert_eq!((state(&two, after).await, held(&two).await), (Some(JobState::Blocked), 1));
     let why = two.queue().job(after).why().await.unwrap();
     assert!(why.first().message.starts_with("a tenant is moving to this store, and jobs of this ordering key in the old"), "{why:?}");
+    let hold = two.store().sql("select id from queue.jobs where job_type = 'tenant:move' and state = 'scheduled'");
+    let hold: JobId = sqlx::query_scalar(hold).fetch_one(two.pool()).await.unwrap();
+    let why = two.queue().job(hold).why().await.unwrap();
+    let first = why.first();
+    assert!(first.message.starts_with("it holds its ordering key while a tenant moves to this store"), "{why:?}");
+    assert_eq!(first.fix.as_deref(), Some("queue-worker stores moves"));
     one.queue().job(later).run_now().await.unwrap();
     until_done(&one, later).await;
     until_over(&here, "acme").await;
@@ -168,7 +174,7 @@ async fn an_open_transaction_delays_the_move_of_its_tenant_and_not_its_other_tra
     assert_eq!(tenant.begin().await.unwrap().store().schema(), "two");
     db.run("delete from one.ready").await;
     until_over(&here, "acme").await;
-    // A tenant that moves back at once can enqueue at once.
+    // A tenant that moves back immediately can also enqueue immediately.
     here.move_tenant("acme", "one").await.unwrap();
     until_over(&here, "acme").await;
     let mut own = db.pool.begin().await.unwrap();

@@ -49,7 +49,7 @@ fn versioned_type(context: &WhyContext<'_>) -> String {
     format!("the type {}{more}", job_text(context, "job_type"))
 }
 
-/// Describes every session listed in `facts`. Omits details that the calling role may not see.
+/// Describes every session listed in `facts`. Marks sessions whose details are hidden from the calling role.
 fn sessions(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     let described: Vec<String> = facts.objects("sessions").map(|session| one_session(session, context)).collect();
     if described.is_empty() { "a session that has since ended".to_owned() } else { described.join(" and ") }
@@ -144,7 +144,7 @@ fn running(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Strin
 }
 
 /// Formats the progress reported by a job, such as `40% at `. The caller appends the time. Returns `progress at ` if the job has reported
-/// neither fraction nor stage.
+/// neither a fraction nor a stage.
 fn progress(facts: Facts<'_>) -> String {
     let percent = facts.float("fraction").map(|fraction| format!("{}%", results::percent(fraction)));
     let stage = facts.text("stage").map(|stage| format!("`{}`", one_line(stage)));
@@ -174,6 +174,10 @@ fn scheduled(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Str
     }
     if let Some(name) = facts.text("sleep") {
         return format!("it sleeps until {when} (`{}` in its journal; `run-now` does not shorten a sleep)", one_line(name));
+    }
+    if context.holds_key() {
+        return "it holds its ordering key while a tenant moves to this store; it is cancelled once the old store has no job of the key"
+            .to_owned();
     }
     let what = if attempts > 0 { "is retried" } else { "is due" };
     let schedule = facts.text("schedule").zip(facts.time("overlapped_since"));

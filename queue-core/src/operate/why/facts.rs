@@ -6,6 +6,7 @@ use chrono::{DateTime, SubsecRound as _, Utc};
 use serde_json::{Map, Value};
 
 use crate::{
+    connect::KEY_HOLD,
     define::{JobId, JobState},
     schema::Store,
 };
@@ -21,6 +22,13 @@ pub(super) struct WhyContext<'a> {
     pub(super) at: DateTime<Utc>,
     pub(super) state: Option<JobState>,
     pub(super) job_facts: Option<Facts<'a>>,
+}
+
+impl WhyContext<'_> {
+    /// Returns whether the job holds an ordering key for a tenant that is moving to this store.
+    pub(super) fn holds_key(&self) -> bool {
+        self.job_facts.and_then(|job| job.text("job_type")) == Some(KEY_HOLD)
+    }
 }
 
 impl<'a> Facts<'a> {
@@ -73,7 +81,7 @@ impl<'a> Facts<'a> {
         format!("{}{}", self.number(name).unwrap_or(0), if self.is_true("partial") { "+" } else { "" })
     }
 
-    /// Formats a job count, and returns it with the matching noun ending and verb, as in "1 job is" and "2 jobs are".
+    /// Formats a job count, and returns it with the matching plural suffix and verb, as in "1 job is" and "2 jobs are".
     pub(super) fn format_subject(self, name: &str) -> (String, &'static str, &'static str) {
         let count = self.format_count(name);
         let (ending, verb) = if count == "1" { ("", "is") } else { ("s", "are") };
@@ -124,9 +132,9 @@ pub(super) fn format_ms(ms: f64) -> String {
     format_duration(Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or_default())
 }
 
-/// Truncates untrusted text to 200 characters, and replaces line breaks and tabs with spaces.
+/// Truncates untrusted text to 200 characters, and replaces control characters, such as line breaks, with spaces.
 pub(super) fn one_line(text: &str) -> String {
-    let mut line: String = text.chars().take(200).map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter }).collect();
+    let mut line: String = text.chars().take(200).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     if text.chars().nth(200).is_some() {
         line.push('…');
     }

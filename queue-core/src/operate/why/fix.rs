@@ -1,5 +1,7 @@
 //! Suggested fixes for the causes that keep a job from running. A fix is a command, an SQL statement, or advice.
 
+use std::collections::HashSet;
+
 use super::{
     CauseKind,
     facts::{Facts, WhyContext},
@@ -18,6 +20,7 @@ pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'
         CauseKind::SilentWorker if facts.number("workers") == Some(0) => "start a worker: `queue-worker run`".to_owned(),
         // `run-now` does not end a sleep, because the journal stores the end time.
         CauseKind::Scheduled if facts.text("sleep").is_some() => return None,
+        CauseKind::Scheduled if context.holds_key() => "queue-worker stores moves".to_owned(),
         CauseKind::Scheduled => fix_failed(context, facts.last_error(), &["run-now", &id]),
         CauseKind::Parked => fix_parked(facts, context)?,
         CauseKind::Blocked => fix_blocked(facts, context)?,
@@ -54,7 +57,7 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let id = context.job.to_string();
     let children: Vec<Facts<'_>> = facts.objects("children").collect();
     let is_child = |name: &&str| children.iter().any(|child| child.text("wait") == Some(name));
-    // A name with the reserved suffix ` (join)` is a wait for a child or for map jobs, not a signal.
+    // A name with the reserved suffix ` (join)` denotes a wait for a child or for map jobs, not a signal.
     let is_signal = |name: &&str| !is_child(name) && !name.ends_with(" (join)");
     let signals: Vec<&str> = facts.strings("signals").into_iter().filter(is_signal).collect();
     let first = |commands: Vec<String>| {
@@ -71,8 +74,8 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     (!both.is_empty()).then(|| both.join("; or "))
 }
 
-/// Returns the fix for a failed job: the command `again`. The error of an unreadable payload may describe a remedy, which must be
-/// applied first. If a requeue would fail again, the fix is to enqueue a new job and discard this one.
+/// Returns the fix for a failed job: the command `again`. If the payload is unreadable, the error may describe a remedy, which must be
+/// applied first. If a requeue would fail again, the fix is to enqueue a new job and discard the failed job.
 fn fix_failed(context: &WhyContext<'_>, error: Option<&str>, again: &[&str; 2]) -> String {
     let error = error.unwrap_or_default();
     if error.contains(WOULD_FAIL_AGAIN) {
@@ -98,8 +101,8 @@ fn cli_command(schema: &str, words: &[&str]) -> String {
     format!("queue-worker {}", words.join(" "))
 }
 
-/// Quotes a word for a shell. Double quotes have the same meaning in POSIX shells and in both Windows shells, unless the word contains a
-/// character that one of the shells expands. A word with such a character is quoted for POSIX shells only.
+/// Quotes a word for a shell. Double quotes have the same meaning in POSIX shells, cmd and PowerShell, unless the word contains a character
+/// that one of the shells expands. A word with such a character is quoted for POSIX shells only.
 fn shell_quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_.:-/=".contains(letter);
     let expands_in_quotes = |letter: char| "\"$`\\!%^“”„".contains(letter) || letter.is_control();
@@ -144,7 +147,8 @@ fn terminate_sessions(facts: Facts<'_>) -> Option<String> {
             (None, None, blockers) => ends.extend(blockers.iter().copied().map(end)),
         }
     }
-    ends.dedup();
+    let mut known = HashSet::new();
+    ends.retain(|end| known.insert(end.clone()));
     (!ends.is_empty()).then(|| ends.join("; "))
 }
 
