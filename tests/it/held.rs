@@ -22,7 +22,7 @@ pub(crate) struct Case {
     act: &'static str,
     /// Arguments and expected result of each call of `act` while the rows are locked.
     meanwhile: &'static [(&'static str, &'static str)],
-    /// Expected result of the first call of `after` while the same call of another session is uncommitted.
+    /// Expected result of the first call in `after` while the same call by another session is uncommitted.
     beside: Option<&'static str>,
     /// SQL that runs after the locks are released and before `after`.
     then: &'static str,
@@ -59,7 +59,7 @@ create function over(name text) returns void language sql as $$
 create function park(name text, waits_for text) returns void language sql as $$
   with gone as (delete from queue.ready where id = job(name) returning id, lane)
   insert into queue.parked (id, lane, attempts, crashes, since, names) select id, lane, 0, 0, now(), array[waits_for] from gone $$;
--- Deletes a job's row only.
+-- Deletes a job and its entry, but no rows that refer to the job.
 create function lose(name text) returns void language sql as $$
   delete from queue.ready where id = job(name);
   delete from queue.parked where id = job(name);
@@ -68,7 +68,7 @@ create function lose(name text) returns void language sql as $$
 "#;
 
 impl Case {
-    /// Default case, in which no statement runs after the locks are released.
+    /// Values of the fields that a case omits.
     pub(crate) const NONE: Self =
         Self { given: "", held: "", act: "", meanwhile: &[], beside: None, then: "", after: &[], left: ("select", "", "") };
 

@@ -1,5 +1,5 @@
-//! Operations on jobs. Jobs named by id are changed one by one, so that a rejected job does not stop the others. Jobs that match a filter
-//! are changed in batches.
+//! Operations on jobs. Jobs named by id are changed one by one, so that a rejection does not affect the other jobs. Jobs that match a
+//! filter are changed in batches.
 
 use std::{
     io::{BufRead, IsTerminal as _, Write, stderr, stdin},
@@ -105,7 +105,7 @@ fn prompt((what, fix): (&str, &str), answers: &mut impl BufRead, terminal: &mut 
     if !is_terminal {
         return Err(Problem::usage(format!("{what}, and stdin is not a terminal to confirm; {fix}")));
     }
-    // If stderr is closed, the question is not shown. An empty answer counts as no.
+    // A write error is ignored: if stderr is closed, the question is not shown, and an empty answer counts as no.
     let _ = write!(terminal, "{what}. Continue? [y/N] ");
     let mut answer = String::new();
     answers.read_line(&mut answer).map_err(Problem::failed)?;

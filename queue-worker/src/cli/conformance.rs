@@ -36,7 +36,7 @@ pub(super) fn conformance(settings: &Settings, args: ConformanceArgs) -> Result<
     let program = find_program();
     let mut command = Command::new(&program);
     command.args(args.options);
-    // The environment keeps passwords out of the list of processes.
+    // Passing the URLs in environment variables keeps passwords out of the process list.
     for (variable, url) in
         [("DATABASE_URL", &settings.database_url), ("QUEUE_DIRECT_URL", &settings.direct_url), ("QUEUE_READ_URL", &settings.read_url)]
     {
@@ -54,7 +54,8 @@ pub(super) fn conformance(settings: &Settings, args: ConformanceArgs) -> Result<
     })
 }
 
-/// Returns the path of the program in the folder of this binary if it exists there, and otherwise its name, which is searched in `PATH`.
+/// Returns the path of the program if it exists in the directory of this binary. Otherwise, returns the name of the program, which is then
+/// looked up in `PATH`.
 fn find_program() -> PathBuf {
     let name = PathBuf::from(format!("queue-conformance{EXE_SUFFIX}"));
     let beside = env::current_exe().ok().and_then(|binary| Some(binary.parent()?.join(&name)));

@@ -1,4 +1,4 @@
-//! `dashboard` command and `run --dashboard`: run the dashboard server on connections of its own.
+//! `dashboard` command and `run --dashboard`: run the dashboard server with its own connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -23,10 +23,10 @@ pub(super) struct DoctorArgs {
     /// Ignore findings of this kind, such as `open_transactions`; may be repeated
     #[arg(long, value_name = "KIND", value_parser = kind)]
     ignore: Vec<FindingKind>,
-    /// Maximum age of an open transaction (default: 5m)
+    /// Age of an open transaction above which it is reported (default: 5m)
     #[arg(long, value_name = "DURATION")]
     transaction: Option<Span>,
-    /// Maximum number of dead rows in a table (default: 500000)
+    /// Number of dead rows in a table above which it is reported (default: 500000)
     #[arg(long, value_name = "N", value_parser = whole_in::<u32>(0..=u32::MAX))]
     dead_rows: Option<u32>,
     /// Network whose connections need no encryption, such as 10.0.0.0/8; may be repeated. Local connections never need encryption

@@ -84,7 +84,7 @@ fn tree(nodes: &[FlowNode]) -> String {
     lines.join("\n")
 }
 
-/// Returns the names of the nodes that this node waits for: nodes that must complete, and nodes that must become dead letters.
+/// Returns the names of the nodes that this node depends on: nodes that must complete, and nodes that must fail.
 fn parents(node: &FlowNode) -> impl Iterator<Item = &str> {
     node.after.iter().chain(&node.on_dead).map(String::as_str)
 }

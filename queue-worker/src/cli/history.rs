@@ -44,7 +44,7 @@ enum Grouping {
     Time,
 }
 
-/// Longest time range for which metrics are stored and can be queried.
+/// Longest time range that can be queried.
 const LONGEST: Duration = Duration::from_hours(30 * 24);
 const SHORTEST: Duration = Duration::from_secs(10);
 

@@ -14,7 +14,7 @@ pub(super) trait JobName: Clone + Display + Send + Sync + 'static {
     /// Parses a job name from an argument.
     fn parse_name(text: &str) -> Result<Self, String>;
 
-    /// Returns the error text for a rejected operation on the job.
+    /// Returns the error message for a rejected operation on the job.
     fn refusal(&self, why: &str) -> String;
 
     /// Converts help examples with plain job ids to examples with job names of this type.

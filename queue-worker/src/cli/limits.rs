@@ -72,7 +72,7 @@ fn concurrency(text: &str) -> Result<LimitBound<u32>, String> {
     text.parse().map(|most| LimitBound(Some(most))).map_err(|_| "expected a whole number from 0 to 1000000 or `none`".to_owned())
 }
 
-/// Error text that states the expected format of a rate.
+/// Error message that states the expected format of a rate.
 const RATE: &str = "expected starts per period, such as `30/1m`, or `none`";
 
 fn rate(text: &str) -> Result<LimitBound<(u32, Duration)>, String> {

@@ -114,7 +114,7 @@ struct ListedPage<'a> {
     more: bool,
 }
 
-/// Job in the `--json` output, with the reason why it is waiting.
+/// Row of the job list, also used for `--json`. Contains the reasons why a ready job does not start.
 #[derive(Serialize)]
 pub(super) struct ListedJob<'a> {
     #[serde(flatten)]

@@ -130,10 +130,10 @@ macro_rules! main {
     };
 }
 
-/// Return type of the `main` that [`main!`](crate::main) defines.
+/// Implemented only for the return type of the `main` function that [`main!`](crate::main) defines.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`main!` stands at module level in place of `fn main`, not inside of it",
+    message = "`main!` must be invoked at module level in place of `fn main`, not inside it",
     label = "move it out of the function, and remove that function",
     note = "within a function, `main!` would define another function `main` that nothing calls"
 )]
@@ -167,7 +167,7 @@ pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErr
 /// depend on the function, so a function with a wrong signature causes only one compile error.
 ///
 /// # Errors
-/// The future returns the error of `setup`.
+/// The future returns the error that `setup` returned.
 #[doc(hidden)]
 pub fn with_state<T, E>(
     worker: Worker,
@@ -234,7 +234,7 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     result
 }
 
-/// Returns the settings that only this command accepts.
+/// Returns the settings from the options that are specific to `command`.
 fn command_settings(command: &Command) -> Settings {
     match command {
         #[cfg(feature = "dashboard")]

@@ -69,7 +69,7 @@ impl UnknownNames {
     }
 }
 
-/// Warns on stderr about filter names that none of the stores knows.
+/// Warns on stderr about a queue or job type in the filter that none of the stores knows.
 pub(super) fn warn_of_unknown_names(filter: &Filter, of: &[&UnknownNames]) {
     let all =
         |of: Option<Vec<&Vec<String>>>| of.filter(|known| !known.is_empty()).map(|known| known.into_iter().flatten().cloned().collect());

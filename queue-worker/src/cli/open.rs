@@ -14,7 +14,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Database, Problem> {
     Ok(settings.database().connect().await?)
 }
 
-/// Connects like [`open`], but through the pooler if a pooler is set. `on_standby` is the policy if the database is a standby.
+/// Connects like [`open`], but through the pooler if a pooler is set. `on_standby` determines what happens if the database is a standby.
 pub(super) async fn open_for_worker(settings: &Settings, on_standby: OnStandby) -> Result<Database, Problem> {
     check_addresses(settings, !cfg!(debug_assertions))?;
     Ok(settings.database_and_pooler().on_standby(on_standby).connect().await?)

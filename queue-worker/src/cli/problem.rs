@@ -47,17 +47,17 @@ const USAGE: u8 = 2;
 pub(super) const REFUSED: u8 = 3;
 
 impl Problem {
-    /// Creates the error of a failed operation, as opposed to a usage error.
+    /// Creates an error for a failed operation, as opposed to a usage error.
     pub(super) fn failed(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), FAILED)
     }
 
-    /// Creates the error of an operation whose target does not exist or does not permit the operation.
+    /// Creates an error for an operation whose target does not exist or does not permit the operation.
     pub(super) fn refused(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), REFUSED)
     }
 
-    /// Creates the error of invalid settings or arguments.
+    /// Creates an error for invalid settings or arguments.
     pub(super) fn usage(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), USAGE)
     }
@@ -95,7 +95,7 @@ impl Problem {
         match (is_first, can_move) {
             (true, _) => {}
             (false, false) => return Ok(()),
-            // Moves the cursor to the start of the previous note, and clears the screen below the cursor.
+            // Moves the cursor to the start of the previous note, and clears the screen from there on.
             (false, true) => write!(out, "\x1b[{}A\r\x1b[J", 1 + u8::from(self.fix.is_some()))?,
         }
         self.write_as("note", AnsiColor::Blue, out)

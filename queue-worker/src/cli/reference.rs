@@ -74,7 +74,7 @@ fn form(arg: &Arg) -> String {
     [names.as_str(), &values.join(" ")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the text of the page `name` in docs.
+/// Returns the text of the page `name` in `docs`.
 fn page(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -190,7 +190,7 @@ impl Settings {
         }
     }
 
-    /// Drops the direct and read URLs of the environment if an option overrides `DATABASE_URL`. Such URLs belong to the database in
+    /// Drops direct and read URLs from the environment if an option overrides `DATABASE_URL`. Such URLs belong to the database in
     /// `DATABASE_URL`, not to the database in the option.
     pub(super) fn without_foreign_urls(mut self) -> Self {
         let variable = |name| std::env::var(name).ok();

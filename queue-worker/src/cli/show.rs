@@ -32,7 +32,7 @@ pub(super) async fn show(settings: &Settings, id: JobId, with: (bool, bool), as_
     if as_json { print::json(&detail.document()) } else { print::lines(&detail.text(&id)) }
 }
 
-/// Job with the related records that `show` prints, such as pauses, exhausted limits and steps.
+/// Job with the related records that `show` prints, such as pauses, limits and steps.
 pub(super) struct JobDetail {
     job: JobRecord,
     unserved: HashSet<JobId>,
@@ -94,8 +94,8 @@ impl JobDetail {
     }
 }
 
-/// Job in the `--json` output, with the exhausted limits that it is waiting for. For a durable job, also includes steps, children,
-/// map batches, and signals that the job has not received yet.
+/// Job in the `--json` output, with the limits that it is waiting for. For a durable job, also includes steps, children, map batches, and
+/// signals that the job has not received yet.
 #[derive(Serialize)]
 struct JobDocument<'a> {
     #[serde(flatten)]
@@ -252,7 +252,7 @@ fn format_logs(logs: &[AttemptLog]) -> String {
     logs.iter().map(of).collect()
 }
 
-/// Formats the percentage, stage and counts of a progress report, with the time of the report.
+/// Formats the percentage, stage and counts of a progress report, with the attempt and the time of the report.
 fn format_progress(progress: &Progress) -> String {
     let percent = progress.fraction.map(|fraction| format!("{}%", percent(fraction)));
     let counts = progress.counts.iter().map(|(name, count)| format!("{name} {count}"));

@@ -22,9 +22,9 @@ use super::{
 #[derive(Serialize)]
 struct Stats {
     counts: Vec<Count>,
-    /// Totals over all queues and types. Empty if all queues and types are listed.
+    /// Totals over all queues and types. Empty with `--all` or `--exact`, which list all queues and types.
     totals: Vec<StateCount>,
-    /// Number of queues and types that are not listed.
+    /// Number of queue and type pairs that were counted but are not listed.
     more: i64,
     oldest: Vec<Oldest>,
     paused: Vec<Pause>,

@@ -1,8 +1,8 @@
 //! `tail` command: follows jobs, with one line per change, until the process receives a signal. With an id, follows one job until it is
 //! finished.
 //!
-//! The command polls, so it adds no work for the workers. Changes between two polls are combined. For a job that starts and finishes
-//! between two polls, only the end is shown.
+//! The command polls, so it puts no load on the workers. Changes between two polls are combined. For a job that starts and finishes between
+//! two polls, only the end is shown.
 
 use std::{
     collections::HashMap,
@@ -130,7 +130,7 @@ impl JobFollower<'_> {
             return Ok(found);
         }
         found.extend(Queue::new(self.pool).store(self.store).jobs().matching(&running).list().await?.jobs);
-        // At most [`MAX_LOOKUPS`] jobs are loaded individually. Jobs that were running at the last poll come first, because they have
+        // At most `MAX_LOOKUPS` jobs are loaded individually. Jobs that were running at the last poll come first, because they have
         // probably ended, whereas waiting jobs may wait for a long time.
         let is_lost = |(id, seen): &(&JobId, &FollowedState)| !is_finished(seen.state) && !found.iter().any(|job| job.id == **id);
         let mut lost: Vec<(bool, JobId)> =

@@ -1,8 +1,9 @@
 //! `top` command: monitors queues, workers and running jobs on a terminal until the user presses `q` or the process receives a signal.
 //! The screen is updated every second. The command only reads from the database.
 //!
-//! The command has three parts. `query` queries the database on a separate connection and task, so that keys work while the database is
-//! unavailable. `draw` renders the state, without access to the keyboard or the database. This module handles keys, signals and timing.
+//! The command has three parts. `query` queries the database in a separate task with its own connection, so that keys work while the
+//! database is unavailable. `draw` renders the state, without access to the keyboard or the database. This module handles keys, signals and
+//! timing.
 
 mod query;
 mod draw;
@@ -96,7 +97,7 @@ async fn run_screen(
             event = keys.next() => match event {
                 Some(event) if !handle_event(&event, &mut view) => return Ok(()),
                 Some(_) => {}
-                // The keyboard thread does not run, because the terminal no longer exists or the thread could not be started.
+                // The keyboard thread is not running, because the terminal no longer exists or the thread could not be started.
                 None => return Ok(()),
             },
             _ = states.changed() => {}

@@ -15,7 +15,7 @@ pub(super) struct OutputArgs {
     pub(super) json: bool,
 }
 
-/// Command-line arguments that select exact or estimated job counts.
+/// Command-line arguments that select exact job counts instead of lower bounds.
 #[derive(clap::Args, Clone, Copy)]
 pub(super) struct ExactArgs {
     /// Count all jobs exactly; takes about half a second per million jobs

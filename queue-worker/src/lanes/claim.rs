@@ -69,7 +69,7 @@ pub(crate) struct LaneQuota {
 pub(crate) enum ClaimSource {
     /// Ready jobs of each lane in order of queue position, starting at the lane's floor or at zero.
     Lanes { from_zero: bool },
-    /// Ready jobs below the floors, read from the blocks of the table that the cursor selects.
+    /// Ready jobs below the floors, in the blocks of the table `ready` that the cursor selects.
     Late(BlockCursor),
     /// Jobs in fair queues. The fair queues of a lane are served in turn.
     Lines,
@@ -106,7 +106,8 @@ pub(crate) struct ClaimRequest {
     pub(super) limits: Option<LimitRequest>,
     /// Whether the claim may query a new floor for empty lanes.
     pub(super) may_query_floor: bool,
-    /// Lanes of transactional jobs. Each transactional job has a separate lease.
+    /// Lanes of transactional jobs, each of which gets a separate lease. Set only for [`ClaimSource::Lanes`]. The jobs of other claims
+    /// share one lease.
     own_leases: Vec<i64>,
 }
 
@@ -212,7 +213,7 @@ impl ClaimRequest {
         if self.own_leases.is_empty() { rows.len() } else { rows.iter().filter(|row| !has_own_lease(row)).count() }
     }
 
-    /// Returns the leases that this claim reports as having finished jobs. The report frees the permits of these jobs.
+    /// Returns the leases whose finished jobs this claim reports. The report frees the jobs' permits.
     pub(crate) fn freed(&self) -> &[Uuid] {
         self.limits.as_ref().map_or(&[], |limits| &limits.freed)
     }
@@ -231,8 +232,8 @@ impl ClaimRequest {
         self.holding.token()
     }
 
-    /// Turns the claim into a late scan for at most `most` jobs. With a cursor, the scan finds only jobs below the floors, in the blocks
-    /// of the table that the cursor selects.
+    /// Turns the claim into a late scan for at most `most` jobs. With a cursor, the scan finds only jobs below the floors, in the table
+    /// blocks that the cursor selects.
     pub(crate) fn late(&mut self, most: usize, cursor: Option<BlockCursor>, lanes: &LaneState) {
         self.most = self.most.min(most);
         if let Some(cursor) = cursor {
@@ -354,8 +355,8 @@ impl ClaimResponse {
     }
 }
 
-/// Returns how long a job was ready before the claim. The job's queue position `place` is a generated id, which contains its creation
-/// time in milliseconds.
+/// Returns the time for which a job was ready before the claim. The job's queue position `place` is a generated id, which contains its
+/// creation time in milliseconds.
 fn waited(place: i64, claimed_at: DateTime<Utc>) -> Duration {
     Duration::from_millis(u64::try_from(claimed_at.timestamp_millis() - (place >> 20)).unwrap_or(0))
 }

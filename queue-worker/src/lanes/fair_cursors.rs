@@ -1,4 +1,4 @@
-//! Position of a claimer in each fair lane. The position is the fair queue after which the next claim continues. Performs no I/O.
+//! Position of a claimer in each fair lane: the fair queue after which the next claim continues. This module performs no I/O.
 
 use std::collections::HashMap;
 

@@ -32,6 +32,6 @@ pub(crate) async fn line_up(
     let moved: Vec<(i64, i64, i64)> = bounded(statement.fetch_all(connection)).await?;
     let jobs = moved.iter().map(|(.., jobs)| usize::try_from(*jobs).unwrap_or(0)).sum();
     let (lanes_of, more) = (moved.iter().map(|(lane, ..)| *lane).collect(), moved.iter().any(|(.., jobs)| *jobs >= MOST));
-    lanes.floors.raise(moved.into_iter().map(|(lane, lowest, _)| (lane, lowest)));
+    lanes.floors.set(moved.into_iter().map(|(lane, lowest, _)| (lane, lowest)));
     Ok(FairQueueMove { lanes: lanes_of, jobs, more })
 }

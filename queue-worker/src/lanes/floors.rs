@@ -28,7 +28,7 @@ impl Floors {
     }
 
     /// Sets the floor of each lane in `lowest`, which contains pairs of a lane id and the lane's new floor.
-    pub(super) fn raise(&self, lowest: impl IntoIterator<Item = (i64, i64)>) {
+    pub(super) fn set(&self, lowest: impl IntoIterator<Item = (i64, i64)>) {
         self.state().of.extend(lowest);
     }
 
@@ -70,12 +70,12 @@ mod tests {
     #[test]
     fn empty_lanes_take_the_queried_floor_unless_theirs_is_higher() {
         let floors = Floors::default();
-        floors.raise([(1, 10), (2, 1000)]);
+        floors.set([(1, 10), (2, 1000)]);
         assert!(floors.may_query());
         floors.begin_at(100, [1, 2, 3].into_iter());
         assert_eq!([1, 2, 3, 4].map(|lane| floors.get(lane)), [100, 1000, 100, 0], "the last was not queried");
         assert!(!floors.may_query(), "not again immediately");
-        floors.raise([(2, 5)]);
+        floors.set([(2, 5)]);
         floors.retain(|lane| *lane == 2);
         assert_eq!([1, 2].map(|lane| floors.get(lane)), [0, 5]);
         floors.clear();

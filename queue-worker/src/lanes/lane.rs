@@ -39,7 +39,8 @@ pub(crate) fn stored_types(types: &[(&'static str, u16)]) -> Vec<String> {
     types.iter().flat_map(|(name, newest)| (1..=*newest).map(|version| stored_type(name, version).into_owned())).collect()
 }
 
-/// Sorts lanes by priority, highest first. Lanes with equal priority are sorted with fair lanes adjacent, and are then rotated by `turn`.
+/// Sorts lanes by priority, highest first. Among lanes of equal priority, fair lanes come last, so that they are adjacent. The lanes of
+/// equal priority are then rotated by `turn`.
 pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
     let mut lanes: Vec<&Lane> = lanes.collect();
     lanes.sort_unstable_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.fair, lane.id));

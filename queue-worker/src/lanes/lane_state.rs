@@ -16,7 +16,7 @@ use super::{
 #[derive(Default)]
 pub(crate) struct LaneState {
     pub(super) lanes: HashMap<i64, Lane>,
-    /// Transactional job types. Each of their jobs has a separate lease.
+    /// Transactional job types. A claim from `ClaimSource::Lanes` gives each of their jobs a separate lease.
     pub(super) transactional: HashSet<&'static str>,
     /// Floors shared by all claimers of a worker.
     pub(super) floors: Floors,
@@ -76,12 +76,12 @@ impl LaneState {
         self.floors.clear();
     }
 
-    /// Raises floors to the highest claimed queue positions. `lanes` contains the fair lanes whose fair queues are empty. The raised
-    /// floors are those of their paired lanes, and are used only by probes.
+    /// Raises the floors of the paired lanes of `lanes` to the highest claimed queue positions. `lanes` contains the fair lanes whose fair
+    /// queues are empty. Only probes use the raised floors.
     pub(super) fn raise_empty(&mut self, lanes: impl Iterator<Item = i64>) {
         for lane in lanes {
             if let Some(highest) = self.turns.highest(lane) {
-                self.floors.raise([(paired_lane(lane), highest)]);
+                self.floors.set([(paired_lane(lane), highest)]);
             }
         }
     }

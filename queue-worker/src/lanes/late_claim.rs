@@ -1,5 +1,5 @@
-//! Claims of a block scan. A block scan finds jobs that were already below their lane's floor when they were committed. It reads the
-//! table in parts, and each claim reads one part. Block scans are used while complete index scans are slow.
+//! Claims of a block scan. A block scan finds jobs that were already below their lane's floor when they were committed. It reads the table
+//! `ready` in parts, and each claim reads one part. Block scans are used while complete index scans are slow.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::live::bounded;
 const SLOW_CLAIM: Duration = Duration::from_millis(20);
 
 impl ClaimRequest {
-    /// Claims jobs below the floors in the blocks of the table that `cursor` selects. Claims no jobs if an index scan is faster.
+    /// Claims jobs below the floors, in the table blocks that `cursor` selects. Claims no jobs if an index scan is faster.
     pub(super) async fn claim_late(&self, connection: &mut PgConnection, store: Store, cursor: BlockCursor) -> sqlx::Result<ClaimRows> {
         let extent = self.extent(connection, store, Duration::ZERO).await?;
         if extent.use_index() {
@@ -49,8 +49,8 @@ impl ClaimRequest {
     }
 
     /// Queries a new floor for empty lanes after a slow claim that returned fewer jobs than requested. The floor is lower than any queue
-    /// position assigned in the last ten seconds before the claim. Later claims skip the dead entries below the floor. Returns `None`
-    /// after other claims, if a floor was queried recently, or if the worker's heartbeat has expired.
+    /// position assigned in the ten seconds before the claim. Later claims skip the dead entries below the floor. Returns `None` after
+    /// other claims, if a floor was queried recently, or if the worker's heartbeat has expired.
     pub(super) async fn empty_floor(
         &self,
         connection: &mut PgConnection,

@@ -1,5 +1,5 @@
 //! Schedule of late scans. A late scan finds ready jobs that were already below their lane's floor when they were committed. As long as
-//! complete scans are fast, each late scan is complete. Otherwise, each late scan reads only the next part of the table.
+//! complete scans are fast, each late scan is complete. Otherwise, each late scan reads only the next part of the table `ready`.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub(super) struct TableExtent {
     pub(super) blocks: i64,
     live: i64,
     dead: i64,
-    /// Lower bound of the queue positions assigned in the last ten seconds. `None` if the worker's identity has expired.
+    /// Lower bound of the queue positions assigned in the last ten seconds. `None` if the worker's heartbeat has expired.
     pub(super) place: Option<i64>,
 }
 
@@ -131,7 +131,7 @@ impl LateScan {
         if !self.is_partial() {
             self.is_requested = false;
         }
-        // No other scan starts while this scan is in flight. The start of the next scan is set when this scan ends.
+        // Delays the next scan by a second while this scan is in flight. The end of this scan sets the actual start of the next scan.
         let later = Instant::now() + Duration::from_secs(1);
         (self.not_before, self.overdue_at) = (Some(later), Some(later));
     }

@@ -16,7 +16,7 @@ pub(crate) struct LimitRequest {
     pub(crate) gates: Arc<[i64]>,
     /// Whether any of the limits is keyed.
     pub(crate) keyed: bool,
-    /// Leases with finished jobs. The claim reports these leases so that their permits become free.
+    /// Leases with finished jobs. The claim passes these leases to the database, which frees the permits of the finished jobs.
     pub(crate) freed: Vec<Uuid>,
     /// Notifier that is called when a job of the claim finishes and releases its permits.
     pub(crate) notifier: Arc<Notifier>,
@@ -32,7 +32,7 @@ pub(crate) struct LimitRequest {
 pub(crate) struct StartDeadline {
     /// End of the period in which the rate limit counts the start of the jobs. No job of the claim starts after this time.
     pub(crate) until: Instant,
-    /// Time from the claim until its second round trip ended. The second round trip waits until the permits and jobs are durable.
+    /// Time from the claim to the end of its second round trip. The second round trip waits until the permits and jobs are durable.
     pub(crate) spent: Duration,
 }
 

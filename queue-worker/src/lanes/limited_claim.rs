@@ -103,7 +103,7 @@ fn fraction(begin: i64, reached: i64) -> u64 {
 /// Permits and jobs taken in the first round trip.
 #[derive(Default)]
 pub(super) struct PermitClaim {
-    /// Id, lane, queue position, attempt number and crash count of each job.
+    /// Id, lane, queue position, attempt number and crash count of each job. A job from a fair queue has its turn in place of the position.
     pub(super) jobs: Vec<(i64, i64, i64, i16, i16)>,
     /// Lane, fair queue and queue position of each job from a fair queue, in serving order.
     pub(super) in_lines: Vec<(i64, i64, i64)>,

@@ -1,5 +1,5 @@
-//! Payload memory of a worker. Covers the payloads of waiting jobs, running jobs and claims in flight. Small payloads are not counted,
-//! and medium payloads never wait for memory.
+//! Payload memory of a worker: memory for the payloads of running jobs, of claimed jobs that wait for a slot, and of claims in flight.
+//! Small payloads are not counted, and medium payloads never wait for memory.
 
 use std::sync::{
     Arc,
@@ -51,8 +51,8 @@ impl PayloadMemory {
         PayloadReservation { memory: Arc::clone(self), bytes }
     }
 
-    /// Returns how many payloads of `bytes` bytes fit into the budget. If no other payload is counted, at least one payload fits. If none
-    /// fits, the poller is woken once enough memory is free.
+    /// Returns the number of payloads of `bytes` bytes that fit into the budget. If no other payload is counted, at least one payload fits.
+    /// If none fits, the poller is woken once enough memory is free.
     pub(crate) fn fits(&self, bytes: usize) -> usize {
         let held = self.bytes.load(SeqCst);
         let fits = self.full.saturating_sub(held) / bytes.max(1);

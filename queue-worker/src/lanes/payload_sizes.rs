@@ -1,4 +1,4 @@
-//! Mean payload size of each lane's last claim. Determines how many jobs fit into the payload memory.
+//! Tracks the mean payload size of each lane's last claim, so that claims fit into the payload memory.
 
 use std::collections::HashMap;
 

@@ -28,9 +28,9 @@ pub(crate) struct ClaimReport {
     pub(crate) lanes: Vec<i64>,
     /// Whether the claim ignored the floors and started at queue position zero.
     pub(crate) from_zero: bool,
-    /// Leases with finished jobs that the claim has reported.
+    /// Leases with finished jobs that the claim reported, so that their permits become free.
     pub(crate) freed: Vec<Uuid>,
-    /// Duration of the claim. For the first statement of a connection, [`PLANNING`] is deducted.
+    /// Duration of the claim. If the claim is the first statement on a connection, [`PLANNING`] is deducted.
     pub(crate) took: Duration,
     pub(crate) progress: FairProgress,
 }
@@ -55,7 +55,7 @@ impl ClaimReport {
 /// Planning time that is deducted from the duration of a connection's first statement.
 const PLANNING: Duration = Duration::from_millis(20);
 
-/// Creates the tracing span of a claim. The span has the level `debug`, because an idle worker sends one claim per poll.
+/// Creates the tracing span of a claim. The span is at level `debug`, because an idle worker sends one claim per poll.
 fn claim_span() -> Span {
     tracing::debug_span!(
         target: "queue_worker::claim",
@@ -100,7 +100,7 @@ impl ClaimRequest {
         let (rows, took) = match link.get_since().await {
             Ok((connection, since, is_fresh)) => {
                 let began = Instant::now();
-                // The first statement of a connection includes planning, so its total duration does not show how many index entries were
+                // The duration of the first statement on a connection includes planning, so it does not show how many index entries were
                 // read.
                 let took = || began.elapsed().saturating_sub(if is_fresh { PLANNING } else { Duration::ZERO });
                 let rows = match &self.limits {

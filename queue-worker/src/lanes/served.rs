@@ -1,6 +1,7 @@
-//! Lanes that a worker serves, and probes for lanes with jobs.
+//! Lanes that a worker serves, and the probes that find lanes with jobs.
 //!
-//! If there are few lanes, each lane is probed separately. If there are many lanes, a single query finds the lanes with jobs.
+//! If there are few lanes, each lane is probed separately. If there are many lanes, a single query, called a scan, finds the lanes with
+//! jobs.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::live::{PauseSnapshot, after_ms, bounded};
 
-/// Maximum number of lanes that one query over many lanes returns. Priorities are strict only among these lanes.
+/// Maximum number of lanes that a scan returns. Priorities are strict only among these lanes.
 const SCAN_LIMIT: usize = 500;
 
 /// Minimum interval between two loads of all lanes. The interval is longer after a slow load, so that loads take at most about 1 % of the
@@ -29,7 +30,7 @@ const FULL_REFRESH: Duration = Duration::from_secs(3);
 /// Lanes that a worker serves, with their floors and groups.
 pub(crate) struct Lanes {
     types: Vec<&'static str>,
-    /// Job types whose jobs are fairly queued.
+    /// Job types that use fair queueing.
     fair: HashSet<&'static str>,
     /// Job types whose handlers take batches.
     batched: HashSet<&'static str>,
@@ -40,21 +41,21 @@ pub(crate) struct Lanes {
     horizon: Option<String>,
     /// Time of the next load of all lanes.
     full_refresh_at: Instant,
-    /// Lanes with floors and payload sizes.
+    /// Served lanes, with their floors and payload sizes.
     pub(crate) track: LaneState,
     paused: Arc<PauseSnapshot>,
     /// Paused lanes, which are neither claimed nor probed.
     closed: HashSet<i64>,
     /// Groups of lanes that are not paused.
     pub(crate) groups: LaneGroups,
-    /// Queue position that had been assigned most recently at the time of the last probe.
+    /// Last assigned queue position, as returned by the last probe.
     last_place: Option<i64>,
     /// Value of `last_place` before the probe that found all lanes empty. `None` if lanes may hold jobs.
     empty_place: Option<i64>,
     any_fair: bool,
-    /// Last lane that the previous query over many lanes returned.
+    /// Last lane that the previous scan returned.
     cursor: i64,
-    /// Whether the last query over many lanes omitted lanes that hold jobs.
+    /// Whether the last scan omitted lanes that hold jobs.
     has_more: bool,
 }
 
@@ -78,7 +79,8 @@ pub(crate) struct Probe {
     pub(crate) when: ProbeMode,
     /// Whether to ignore the floors and start at queue position zero.
     pub(crate) from_zero: bool,
-    /// Whether to include lanes in which no key with waiting jobs has a permit. Jobs with other keys may have arrived in these lanes.
+    /// Whether to include lanes whose claimer has no free permit for any key with waiting jobs. Jobs with other keys may have arrived in
+    /// these lanes.
     pub(crate) with_closed_keys: bool,
 }
 
@@ -127,7 +129,7 @@ impl Lanes {
         }
     }
 
-    /// Sets the job types with a separate lease for each job.
+    /// Sets the job types whose jobs each get a separate lease.
     pub(crate) fn leasing_each(mut self, transactional: HashSet<&'static str>) -> Self {
         self.track.transactional = transactional;
         self
@@ -195,8 +197,8 @@ impl Lanes {
         self.mark_paused();
     }
 
-    /// Marks each lane as fair if its job type is fair, if it has jobs in fair queues, or if a keyed limit covers it. Lanes of
-    /// quarantined jobs and lanes that contain fair queues are never fair.
+    /// Marks each lane as fair if its job type is fair, if its paired lane contains fair queues, or if a keyed limit covers it. The paired
+    /// lanes themselves and the lanes of quarantined jobs are never fair.
     fn mark_fair(&mut self) {
         let lined: HashSet<i64> = self.track.lanes.values().filter(|lane| lane.lined).map(|lane| paired_lane(lane.id)).collect();
         for lane in self.track.lanes.values_mut() {
@@ -230,8 +232,8 @@ impl Lanes {
         }
         let mut holding = row.holding.unwrap_or_default();
         if is_probed {
-            // Stores the last assigned queue position of the previous probe instead of the current one. The transaction that uses the
-            // current position may not have committed yet, and a later probe must find its job.
+            // Stores the queue position that the previous probe returned, not the current one. The transaction that uses the current
+            // position may not have committed yet, and a later probe must find its job.
             let are_empty = holding.is_empty() && !row.any_ready && !self.groups.any_is_active();
             self.empty_place = before.filter(|_| are_empty);
             if row.any_ready {
@@ -256,9 +258,9 @@ impl Lanes {
         bounded(statement.fetch_one(connection)).await
     }
 
-    /// Returns the lanes to probe separately, or `None` if a single query finds the lanes with jobs instead. Many lanes are probed
-    /// separately only if some of them are waiting for permits, and if there are at most ten times [`MANY`] lanes. In this case, the
-    /// single query would find the jobs of the waiting lanes at every poll.
+    /// Returns the lanes to probe separately, or `None` if a single query finds the lanes with jobs instead. While lanes are waiting for
+    /// permits, the single query would find the jobs of these lanes on every poll. Even many lanes, up to ten times [`MANY`], are therefore
+    /// probed separately as long as some of them are waiting for permits.
     fn lanes_to_probe(&self, with_closed_keys: bool) -> Option<Vec<i64>> {
         let (are_few, are_very_many) = (!self.are_many(), self.track.lanes.len() > 10 * MANY);
         let is_probed = || self.open().filter(|lane| self.groups.awaits_notice(lane.id, with_closed_keys)).map(|lane| lane.id).collect();
@@ -285,7 +287,7 @@ impl Lanes {
         self.track.lanes.len() - self.closed.len() > MANY
     }
 
-    /// Returns whether the last query over many lanes omitted lanes that hold jobs.
+    /// Returns whether the last scan omitted lanes that hold jobs.
     pub(crate) fn has_more_holding(&self) -> bool {
         self.has_more
     }

@@ -58,7 +58,7 @@ impl TotalsByLane {
         lanes.record_sizes(self.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
         let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);
         if begins_there {
-            lanes.floors.raise(self.all.into_iter().filter(|of| !known(of.lane)).map(|of| (of.lane, of.lowest)));
+            lanes.floors.set(self.all.into_iter().filter(|of| !known(of.lane)).map(|of| (of.lane, of.lowest)));
         }
     }
 }

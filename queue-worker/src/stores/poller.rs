@@ -17,7 +17,7 @@ use crate::{
 /// Interval between polls. Also the approximate maximum delay before a store with a new job gets a worker.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Maximum number of stores per statement. Each store locks about twenty tables and indexes for the duration of the statement, and the
+/// Maximum number of stores per statement. Polling a store locks about twenty tables and indexes for the duration of the statement, and the
 /// server limits the number of locks.
 const STORES_PER_STATEMENT: usize = 16;
 
@@ -43,7 +43,7 @@ pub(super) async fn poll_stores(database: Arc<StoreDatabase>) {
 
 /// Returns the connection for polls. Polls wait only briefly for locks.
 pub(super) fn link(factory: &ConnectionFactory) -> StoreConnection {
-    StoreConnection::new(factory, "scout").prompt().brief()
+    StoreConnection::new(factory, "stores").prompt().brief()
 }
 
 /// Polls stores in stable groups, so that prepared statements can be reused. Polls each failed store separately when its retry is due.
@@ -83,7 +83,7 @@ async fn poll_one(link: &mut StoreConnection, entry: &Arc<StoreEntry>) -> sqlx::
     Ok(())
 }
 
-/// Returns whether the error is a failure of the whole database instead of a single store.
+/// Returns whether the error affects the whole database rather than a single store.
 fn is_lost(error: &sqlx::Error) -> bool {
     let is_locked = error.as_database_error().is_some_and(|error| error.code().is_some_and(|code| code == "55P03" || code == "57014"));
     is_transient(error) && !is_locked

@@ -25,7 +25,7 @@ pub(super) struct OperationGroup {
     pub(super) operations: &'static [Operation],
 }
 
-/// Prerequisite of an operation.
+/// Prerequisite of the operations in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Nothing,
@@ -78,7 +78,7 @@ const MAX_TIMEOUTS: u32 = 10;
 pub(super) async fn all(world: &World, groups: &[&OperationGroup], (bound, only): (Duration, &[String]), report: &mut Report) {
     let mut timeouts = 0;
     for group in groups {
-        // On a cluster, the creation of a store takes longer, because it executes many statements on every node.
+        // On a cluster, creating a store takes longer, because it executes many statements on every node.
         let makes = matches!(group.name, "store" | "stores");
         let slower = if makes && world.setup.cluster.is_some() { 4 } else { 1 };
         for operation in group.operations {
@@ -94,11 +94,12 @@ pub(super) async fn all(world: &World, groups: &[&OperationGroup], (bound, only)
             } else {
                 Some(format!("{MAX_TIMEOUTS} consecutive operations timed out"))
             };
+            let limit = bound * slower;
             let outcome = match lacking {
                 Some(why) => Outcome::Skipped(why),
-                None => one(world, operation, bound * slower).await,
+                None => one(world, operation, limit).await,
             };
-            timeouts = if began.elapsed() >= bound || timeouts >= MAX_TIMEOUTS { timeouts + 1 } else { 0 };
+            timeouts = if began.elapsed() >= limit || timeouts >= MAX_TIMEOUTS { timeouts + 1 } else { 0 };
             report.add(name, outcome, began.elapsed());
         }
     }

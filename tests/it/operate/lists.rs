@@ -1,4 +1,4 @@
-//! Tests lists in a large store. For every filter, all pages together contain every job exactly once, newest first.
+//! Tests lists in a large store. For every filter, the pages list each matching job exactly once, newest first.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::TestDb;
@@ -6,8 +6,8 @@ use tests::TestDb;
 use super::connect;
 
 /// SQL that fills a store with enough ready jobs that the table is not scanned completely, and with newer jobs in every other state. Half
-/// of the jobs are in one lane. Every hundredth ready job has a position that differs from its id. So has every ready job of one small
-/// lane.
+/// of the jobs are in one lane. Every hundredth ready job, every ready job of one small lane, and thousands of ready jobs in the large
+/// lane have positions that differ from their ids.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || n, 't' || n % 3, 100::smallint, false), 'q' || n, 't' || n % 3, 100, false from generate_series(0, 149) n;
@@ -28,7 +28,7 @@ const FILL: &str = "
     select id, now(), 1, 2, entry = 'cancelled' from made where entry in ('done', 'cancelled');
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
     select min(id), max(id), now(), lane, array_agg(id order by id) from made where entry = 'plain' group by lane, id >> 33;
-  -- Released quarantined jobs have their id as place, in the solo twin of their lane.
+  -- Released quarantined jobs have their id as position, in the paired lane of their lane.
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || n, 't' || n % 3, 100::smallint, true), 'q' || n, 't' || n % 3, 100, true from generate_series(0, 2) n;
   update queue.ready r set lane = queue.lane_id('q0', 't0', 100::smallint, true)

@@ -32,7 +32,7 @@ impl Edit {
     /// Returns the text of the file after the edit.
     ///
     /// # Errors
-    /// Returns an error if the old text does not occur exactly once. A bug that was not applied must not count as missed.
+    /// Returns an error if `from` does not occur exactly once or equals `to`. A bug that was not applied must not count as missed.
     pub fn of(&self, text: &str) -> Result<String> {
         let (before, after) = text.split_once(self.from).with_context(|| format!("{} has no {:?}", self.file, self.from))?;
         ensure!(!after.contains(self.from), "{} has {:?} more than once", self.file, self.from);
@@ -192,7 +192,7 @@ pub const BUGS: [Bug; 19] = [
     },
     // A start deadline is checked only at the claim, and not again before the handler starts.
     Bug {
-        name: "expiry checked before the claim only",
+        name: "expiry checked at the claim only",
         scene: "expiry",
         edits: &[edit("queue-core/src/attempt/claimed.rs", "self.attempt == 1 && self.crashes == 0", "self.attempt == 0")],
     },
@@ -201,7 +201,7 @@ pub const BUGS: [Bug; 19] = [
         scene: "pauses",
         edits: &[edit("queue-worker/src/live/pauses.rs", "None => paused.pauses.push(pause),", "None => drop(pause),")],
     },
-    // Jobs that failed in one batch are retried in one batch forever.
+    // Jobs that failed together in a batch are retried together forever.
     Bug {
         name: "batches tried again as they were",
         scene: "batches",
@@ -211,8 +211,8 @@ pub const BUGS: [Bug; 19] = [
             "most_together(max, 1, job.job.most_attempts(), crashes)",
         )],
     },
-    // A worker fires the tick that it has read, although the schedule may have changed since. The edits also remove the check of the
-    // history, which would hide the bug.
+    // A worker fires the tick that it has read, although the schedule may have changed since. The edits also remove the check for an
+    // earlier row in `queue.fire`, because that check would hide the bug.
     Bug {
         name: "ticks without compare and set",
         scene: "ticks",

@@ -1,4 +1,4 @@
-//! A name has at least one character.
+//! The name of a job type must not be empty.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A start deadline above the maximum is rejected.
+//! A value of `expires` above the maximum is rejected.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The error for an option name of another job queue suggests the equivalent option.
+//! The error for an option name from another job queue library suggests the equivalent option.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

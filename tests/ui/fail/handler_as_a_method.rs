@@ -1,4 +1,4 @@
-//! A handler is not a method.
+//! A handler cannot be a method.
 
 #![allow(unused_imports)]
 

@@ -1,4 +1,4 @@
-//! A handler takes a job.
+//! The first parameter of a handler must have a type with `#[job]`.
 
 #![allow(unused_imports)]
 

@@ -1,4 +1,4 @@
-//! A key can only use fields of the payload.
+//! An ordering key can only use fields of the payload.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

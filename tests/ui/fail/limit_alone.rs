@@ -1,4 +1,4 @@
-//! A limit needs a concurrency or a rate.
+//! `limit` without options is rejected.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

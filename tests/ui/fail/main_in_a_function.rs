@@ -1,4 +1,4 @@
-//! `main!` stands at module level.
+//! `main!` must be invoked at module level.
 
 fn main() {
     queue_worker::main!();

@@ -1,4 +1,4 @@
-//! The method of a handler is `async`.
+//! The method `run` of a `Handler` must be `async`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

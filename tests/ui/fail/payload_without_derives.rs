@@ -1,4 +1,4 @@
-//! A payload without the derives of serde gives one error at the struct and one at its handler.
+//! A payload without the serde derives causes one error at the struct and one at its handler.
 
 use queue_core::{Context, JobResult, handler, job};
 use serde as _;

@@ -1,4 +1,4 @@
-//! A state function that does not take the pool gives one error.
+//! A state function that does not take the pool causes one error.
 
 use queue_core as _;
 

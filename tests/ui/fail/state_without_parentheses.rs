@@ -1,4 +1,4 @@
-//! States are listed in parentheses.
+//! `state` takes its types in parentheses.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A misspelt `output` causes one error, without a second error about the handler's type.
+//! A misspelt `output` causes one error, without a second error about the handler's return type.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

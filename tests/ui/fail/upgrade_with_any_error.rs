@@ -1,4 +1,4 @@
-//! The error of an upgrade is `&'static str`, because another type might contain the payload.
+//! The error type of an upgrade must be `&'static str`, because a value of another type might contain the payload.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The start deadline must be longer than zero.
+//! `expires` must be longer than zero.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Each option of the attribute is set in the field of `Options` with the same name.
+//! Options of the attribute set the fields of `Options` with the same names.
 
 use std::time::Duration;
 

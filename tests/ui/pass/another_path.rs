@@ -12,7 +12,7 @@ use vendor::deep::queue::{
     registry::Registry,
 };
 
-/// Shadows names that an expansion without a leading `::` would use.
+/// Shadows the crate name, which an expansion without a leading `::` would use.
 mod queue_core {}
 
 struct Mailer;

@@ -1,4 +1,4 @@
-//! `queue_core` re-exports its driver `sqlx`. Jobs are enqueued on the connections and transactions of this version.
+//! `queue_core` re-exports its driver `sqlx`. Jobs can be enqueued on connections and transactions of the re-exported version.
 
 use queue_core::{Error, Job as _, job, sqlx};
 use serde::{Deserialize, Serialize};

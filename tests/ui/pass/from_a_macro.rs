@@ -1,4 +1,4 @@
-//! `macro_rules!` can generate every part of a job type, although its fragments arrive in invisible groups.
+//! `macro_rules!` can generate every part of a job type, although its fragments arrive in groups with invisible delimiters.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A function with `#[handler]` may be written by a `macro_rules!` macro, with a type, a name or a body that its caller passes.
+//! A `macro_rules!` macro can generate a function with `#[handler]` from a type, a name or a body that the caller passes.
 
 use queue_core::{
     Context, JobResult,

@@ -1,4 +1,4 @@
-//! A function with `#[handler]` handles a job type of another module or crate.
+//! A function with `#[handler]` can handle a job type from another module or crate.
 
 #![deny(warnings)]
 
@@ -10,7 +10,7 @@ use queue_core::{
     registry::Registry,
 };
 
-/// Stands for a crate that has no handlers.
+/// Stand-in for a crate that has no handlers.
 mod domain {
     use queue_core::job;
     use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ async fn ship(_: domain::Ship, cx: &Durable) -> JobResult {
     Ok(())
 }
 
-/// A durable job needs no journal.
+/// Handler of a durable job that takes a plain `Context`, because it uses no journal.
 #[handler]
 async fn pack(_: domain::Pack, _: &Context) -> JobResult {
     Ok(())
@@ -91,7 +91,7 @@ macro_rules! nothing {
 }
 nothing!(nightly, domain::Nightly);
 
-/// Deprecated handler that has the name of a parameter of the generated function.
+/// Deprecated handler with the same name as a parameter of the generated function.
 #[handler]
 #[deprecated]
 #[allow(deprecated)]

@@ -1,4 +1,4 @@
-//! An output can be any serde type. Commas inside of the type do not end the option.
+//! An output can be any serde type. Commas inside the type do not end the option.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The struct's tokens are unchanged, so serde attributes and other derives work above and below the job attribute.
+//! `#[job]` leaves the struct's tokens unchanged, so serde attributes and other derives work above and below it.
 
 use queue_core::{Context, Handler, JobResult, JobType, job, registry::Registry};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! State of the `top` command: the last result of each query, the time of this result, and the error of the last run.
+//! State of the `top` command: the latest result of each query with its time, and the error if the last run of the query failed.
 
 use std::{
     collections::BTreeMap,

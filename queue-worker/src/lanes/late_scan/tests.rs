@@ -1,6 +1,6 @@
 use super::*;
 
-/// Creates a scan schedule in the state after a slow complete scan.
+/// Returns a [`LateScan`] whose last full scan was slow.
 fn slow() -> LateScan {
     let mut late_scan = LateScan { is_requested: true, ..LateScan::default() };
     late_scan.begin();

@@ -18,14 +18,14 @@ use crate::{BenchError, database::BenchDatabase, report::median};
 /// Target for the latency of an operator's request, in milliseconds.
 const GOAL_MS: f64 = 100.0;
 
-/// Numbers of rows to create, before scaling.
+/// Numbers of jobs by state and number of queues to create, before scaling.
 const SIZES: [(&str, u64); 6] =
     [("done", 10_000_000), ("ready", 1_000_000), ("dead", 100_000), ("scheduled", 100_000), ("running", 10_000), ("queues", 10_000)];
 
 /// Settings of the `sizes` benchmark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SizesOptions<'a> {
-    /// Scale of [`SIZES`]. `None` uses the existing store in the given database and does not change the store.
+    /// Scale of [`SIZES`]. If `None`, measures the existing store in the given database without changing the store.
     pub(crate) share: Option<f64>,
     /// Number of runs per request.
     pub(crate) runs: usize,
@@ -62,8 +62,8 @@ impl fmt::Display for RequestLatency {
     }
 }
 
-/// Creates the store and measures all requests. Prints the median and maximum latency in ms and the number of statements of each request.
-/// The last line contains the totals in JSON.
+/// Creates the store unless `options` selects an existing store, and measures the selected requests. Prints the median and maximum latency
+/// in ms and the number of statements for each request. The last line contains the totals in JSON.
 ///
 /// # Errors
 /// Returns an error if a request or the server fails.
@@ -90,15 +90,15 @@ pub(crate) async fn run(
     measured.and(dropped)
 }
 
-/// Creates the jobs. Then analyzes the tables, as autovacuum would.
+/// Creates the jobs. Then vacuums and analyzes the tables, as autovacuum would.
 async fn fill(pool: &PgPool, made: &BTreeMap<&'static str, u64>) -> Result<(), BenchError> {
     let mut connection = pool.acquire().await?;
+    // The script creates temporary functions and changes session settings, which must not affect later users of the connection.
+    connection.close_on_drop();
     let settings: Vec<String> = made.iter().map(|(what, count)| format!("set sizes.{what} = {count}")).collect();
     for statements in [&settings.join("; "), include_str!("fill.sql"), "vacuum analyze"] {
         sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(&mut *connection).await?;
     }
-    // The script changes session settings, which must not affect later users of the connection.
-    connection.close_on_drop();
     Ok(())
 }
 
