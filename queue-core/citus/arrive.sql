@@ -27,8 +27,8 @@ begin
     end if;
     perform setval(format('%I.%I', one.schemaname, one.sequencename), times << 40);
   end loop;
-  -- The columns of queue.capacity contain sequence numbers of another node, which are invalid on this node. The new values leave no
-  -- ticket, so the next enqueue into each queue with a capacity counts the waiting jobs of the queue.
+  -- These columns of queue.capacity contain sequence numbers of another node, which are invalid on this node. With the new values, no
+  -- ticket is left, so the next enqueue into each queue with a capacity counts the waiting jobs of the queue.
   update queue.capacity c set since = times << 40, tickets = times << 40, beside = times << 40;
   update queue.lane l set born = pg_current_xact_id();
   update queue.lane l set leaving = pg_current_xact_id(), passed = null, above = null where l.leaving is not null;

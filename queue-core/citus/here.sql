@@ -14,8 +14,8 @@ $$;
 
 -- Returns whether the store is on this node. If so, prevents a move of the store until the end of the transaction. The function takes the
 -- same lock as a Citus write, and a move waits for this lock. The transaction keeps the lock, so the check runs once per transaction. For
--- a session that Citus opens from another node, the transaction on the other node already holds the lock. A second request for the lock
--- could queue behind a move that waits for the first lock, so the function makes no second request.
+-- a session that Citus opens from another node, the transaction on the other node already holds the lock. Such a session does not request
+-- the lock again, because the request could queue behind a move that waits for the other node's transaction.
 create or replace function queue_here.holds() returns boolean
   language plpgsql volatile security definer
 as $$

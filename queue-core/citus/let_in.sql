@@ -1,6 +1,7 @@
 -- Extends the role's privileges to the local functions of a distributed store. A role that may call a store function may also call its
 -- local counterpart. Every role may call the functions that look up the store's node, fence a write or send a notification. A role that
--- may read a view may also call the local function that replaces the view.
+-- may delete leases may also call `relay`, which sends stored notifications. A role that may read a view may also call the local function
+-- that replaces the view.
 do $$
 declare
   given  text;

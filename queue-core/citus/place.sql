@@ -1,4 +1,4 @@
--- Returns the address of the node that contains the store's table $1, and whether this node is the current node.
+-- Returns the address of the node that stores the table $1, and whether it is the current node.
 -- $1 table
 select n.nodename::text as host, n.nodeport::int4 as port, n.groupid = (select g.groupid from pg_dist_local_group g) as is_here
 from pg_dist_shard s

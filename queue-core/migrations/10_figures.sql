@@ -5,17 +5,17 @@
 -- All functions are read-only, and set their planner options regardless of the connection's settings. `counts` is planned for each call,
 -- so that only the required partitions are opened. The other functions are planned once per connection.
 
--- Returns the floor of each lane: all index entries below this position are dead. Dead entries slow down a probe, and accumulate while a
--- session holds an old snapshot. Returns no rows if the server's statistics report at most `bloat` dead rows, because few dead rows are
--- cheap to read.
+-- Returns the floor of each lane: the position below which all index entries are dead, or nearly all if the floor is `partial`. Dead
+-- entries slow down a probe, and accumulate while a session holds an old snapshot. Returns no rows if the server's statistics report at
+-- most `bloat` dead rows, because few dead rows are cheap to read.
 --
 -- If the table ready has at most `heap` bytes and few jobs are ready, the floors are exact. They are then read from the heap, where a
 -- dead row costs a sixth as much as a dead index entry. Otherwise the floors come from the newest history, for lanes with a job that
--- finished in the last ten seconds. The callers read lanes without a returned row from their start.
+-- finished in the last ten seconds. The callers read a lane without a returned row from its start.
 --
 -- A floor from the history is marked `partial`, because jobs may have positions below the floor. A job has a lower position if it was
--- released, or if the transaction that enqueued it committed after jobs with higher positions had finished. Workers also
--- start their claims at a floor, and their scans for late jobs find the jobs below the floor within seconds.
+-- released, or if the transaction that enqueued it committed after jobs with higher positions had finished. Workers also start their claims
+-- at a floor, and their scans for late jobs find the jobs below the floor within seconds.
 create function queue.lane_floors(bloat bigint default 100000, heap bigint default 83886080)
   returns table (seq bigint, lane bigint, partial boolean)
   language plpgsql stable
@@ -67,8 +67,8 @@ end
 $$;
 
 -- Returns how long the first job of each queue has been ready, measured by the database clock. With `most`, returns only the `most`
--- queues that have waited longest. `partial` means that another job may have been ready for longer. Reads one index entry per lane, and
--- computes the time from the entry's position: a position is an id, and an id contains its allocation time.
+-- queues whose first jobs have waited longest. `partial` means that another job may have been ready for longer. Reads one index entry per
+-- lane, and computes the time from the entry's position: a position is an id, and an id contains its allocation time.
 create function queue.oldest(most integer default null)
   returns table (queue text, since timestamptz, waited_ms double precision, partial boolean)
   language plpgsql stable
@@ -85,8 +85,8 @@ begin
     from (select distinct l.lane, l.queue from queue.lane l where l.ctid >= '(0,0)') l
     left join queue.lane_floors() p on p.lane = l.lane
   ), bar as materialized (
-    -- Highest position to read: the highest first position of the `most` queues that have waited longest. Only the first thousand lanes
-    -- are considered. Queues whose first position is higher have waited less and are not returned.
+    -- Highest position to read: the `most`-th lowest first position of a queue. Only the first thousand lanes are considered. In a queue
+    -- with a higher first position, the first job has waited less, so the queue is not returned.
     select max(h.seq) as seq
     from (
       select min(f.seq) as seq
@@ -180,7 +180,7 @@ $$;
 --
 --   ready, scheduled, blocked, parked   each lane is counted up to its share of `most`, and is exact if it has no more entries
 --   running, dead                       only the newest entries are counted, so every count is a lower bound
---   completed, cancelled, expired       only the newest `most` / 4 rows of done and of done_many (some hundred jobs per row) are counted,
+--   completed, cancelled, expired       only the newest `most` / 4 rows of done and of done_many (hundreds of jobs per row) are counted,
 --                                       so every count is a lower bound
 --
 -- Waiting jobs are first counted in heap order, where a dead row costs a tenth as much as a dead index entry. The lanes are read by index

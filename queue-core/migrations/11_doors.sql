@@ -1,6 +1,6 @@
--- SECURITY DEFINER entry points for roles without privileges on the tables. Each function runs with the rights of the store's owner under
--- its own search_path, and checks its arguments. Only insert_job has no search_path, and qualifies all names instead. roles/*.sql grants
--- the functions to roles. A store without roles is accessible only to its owner.
+-- SECURITY DEFINER entry points for roles without privileges on the tables. Each entry point runs with the rights of the store's owner
+-- under its own search_path, and checks its arguments. Only insert_job has no search_path, and qualifies all names instead. roles/*.sql
+-- grants the functions to roles. A store without roles is accessible only to its owner.
 --
 --   producer_*   enqueue, for roles that may not write to queue.job; used automatically by the functions of 6_enqueue.sql and the bulk
 --                statements
@@ -137,8 +137,8 @@ end
 $$;
 
 -- Returns a page of jobs as described at queue.list. The query is planned for each call, regardless of the caller's settings, because a
--- plan cached while the partitions were empty could take minutes. JIT is off, because compilation would take ten times as long as the
--- query.
+-- query whose plan was cached while the partitions were empty could run for minutes. JIT is off, because compilation would take ten times
+-- as long as the query itself.
 --
 -- Reads the jobs of the newest one or two days first, because planning a query over the partitions of a month takes longer than the
 -- execution. Older partitions are opened only if the newest partitions do not fill the page.
@@ -196,10 +196,10 @@ begin
 end
 $$;
 
--- Lists jobs with ids below `before`, newest first, each once with its state. A null filter matches every job. `error` matches dead
--- letters whose error contains this text. `meta` is an object that the metadata must contain. `since` is the maximum age and `older_than`
--- the minimum age. A finished job's age counts from its end, any other job's age from its enqueue. Payload and output are returned only
--- if `payload` is set.
+-- Lists jobs with ids below `before`, newest first, each once with its state. A null filter matches every job. `error` is a text that the
+-- error of a dead letter must contain. `meta` is an object that the metadata must contain. `since` is the maximum age and `older_than` the
+-- minimum age. A finished job's age counts from its end, any other job's age from its enqueue. Payload and output are returned only if
+-- `payload` is set.
 --
 -- The cost does not grow with the number of jobs, except for blocked and running jobs. With a filter, the function reads a limited number
 -- of jobs that do not match: `looked` rows of done and of done_many, five times as many scheduled, parked or dead jobs, and half as many
@@ -315,8 +315,8 @@ create view queue.jobs as
   join queue.job j on j.id = e.id
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;
 
--- Returns all workers with a heartbeat row, and the number of jobs that each worker holds. If `alive` is false, the worker's lease has
--- expired and its jobs are about to be recovered.
+-- Returns all workers with a heartbeat row, and the number of jobs that each worker holds. If `alive` is false, the worker's heartbeat
+-- has expired, and the jobs are about to be recovered.
 create function queue.workers()
   returns table (
     id uuid, name text, host text, pid integer, version text, queues text[], started_at timestamptz, expires_at timestamptz, alive boolean,

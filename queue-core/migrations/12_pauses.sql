@@ -26,8 +26,8 @@ create table queue.paused (
 -- Pauses a queue ('*': all queues), or one job type in the queue, and returns the pause's number. An existing pause gets the new reason
 -- and author but keeps its start time.
 --
--- The pause takes effect at commit, when workers are notified. Running jobs continue to their end. pause_awaits returns the workers that
--- may still start jobs covered by the pause.
+-- The pause takes effect at commit, when workers are notified. Running jobs run to completion. pause_awaits returns the workers that may
+-- still start jobs covered by the pause.
 create function queue.pause(queue text, job_type text default '*', reason text default null) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -67,8 +67,8 @@ end
 $$;
 
 -- Returns the live workers that could run paused jobs and have not acknowledged the pause. Once the result is empty, no handler of a
--- paused job starts until the pause ends. Workers with an expired lease are excluded, because they start no jobs, and load the pauses
--- before their next claim.
+-- paused job starts until the pause ends. Workers with an expired heartbeat are excluded, because they start no jobs, and load the
+-- pauses before their next claim.
 create function queue.pause_awaits(queue text, job_type text default '*')
   returns table (id uuid, name text, host text, pid integer)
   language plpgsql stable

@@ -22,8 +22,8 @@ create table queue.schedule (
   since             timestamptz not null default clock_timestamp(),  -- time after which ticks count; a resume moves it
   next_at           timestamptz,                                     -- next tick; null until a worker computes it
   skip_at           timestamptz,                                     -- tick to skip
-  tried_at          timestamptz,                                     -- first failed try to fire the next tick; postponed by a time without tries
-  again_at          timestamptz,                                     -- last failed try, kept after a success
+  tried_at          timestamptz,                                     -- first failed attempt to fire the next tick; moved later by an outage
+  again_at          timestamptz,                                     -- last failed attempt, kept after a success
   paused_at         timestamptz,
   undeclared_since  timestamptz,                                     -- time since which no live worker has declared the schedule
   withdrawn_at      timestamptz,                                     -- time since which an undeclared schedule is withdrawn and has no ticks
@@ -185,12 +185,12 @@ $$;
 
 -- Creates the schedule `name`, or changes it. Each tick enqueues a job of type `job_type` with the given payload. Options:
 --
---   cron | every    an expression of five fields (six with seconds first), or an interval whose multiples since 1970 are the ticks
+--   cron | every    an expression with five fields (six with seconds first), or an interval whose multiples since 1970 are the ticks
 --   tz              time zone of the expression; default UTC
 --   missed          handling of ticks that passed while no worker was running: coalesce, skip, catch_up(n); default coalesce
 --   grace           maximum delay of a tick, after which the tick counts as missed; default 1 min
 --   overlap         handling of a tick while a job of an earlier tick is unfinished: skip, allow, queue; default skip
---   jitter          maximum delay of a job, which is different for each tick; default 0
+--   jitter          maximum pseudorandom delay of a job, derived from its tick; default 0
 --   supersede       whether a changed job type or payload cancels jobs of the schedule that are waiting for a retry; default false
 --   and the options of queue.enqueue, except run_at, after and expires_at
 --
@@ -441,7 +441,7 @@ begin
     return;
   end if;
   -- Workers retry within a minute and within the grace period, and a statement takes at most ten seconds. If more time has passed since
-  -- the last attempt, no worker was running in the meantime. The outage then counts as at most a tenth of the grace period.
+  -- the last attempt, the server or all workers were unavailable. This outage counts as at most a tenth of the grace period.
   if now - plan.again_at > least(plan.grace, '1 min') + interval '15 s' then
     plan.tried_at := plan.tried_at + greatest(now - plan.again_at - plan.grace / 10, '0');
   end if;
@@ -462,7 +462,7 @@ begin
       job := null;
       why := null;
       outcome := case
-        -- If the clock was set back, the same tick occurs again.
+        -- The same tick may occur again if the clock was set back.
         when exists (select from queue.fire f where f.name = fire_ticks.name and f.tick = fire_ticks.tick) then 'fired'
         when fire_ticks.tick = plan.skip_at then 'skipped'
         when fire_ticks.verb = 'miss' then 'missed'
@@ -534,8 +534,8 @@ end
 $$;
 
 -- Records the schedules that a worker declares. Payloads and options are JSON texts. Returns the rejected schedules, and the schedules
--- that the worker must declare again, for example because another session has locked them. Elections consider the latest declarations of
--- a live worker.
+-- that the worker must declare again, for example because another session has locked them. A later call replaces the worker's
+-- declarations.
 create function queue.declare_schedules(worker uuid, names text[], job_types text[], payloads text[], options text[])
   returns table (name text, became text)
   language plpgsql volatile security definer
@@ -567,8 +567,8 @@ end
 $$;
 
 -- Puts the declarations of live workers in force: for each name, the definition with the latest `first_seen`. Withdraws a schedule once
--- no live worker has declared it for the longest lease duration (`ttl`) of the live workers. Live workers call the function periodically.
--- Returns one row for each affected schedule, with the outcome (in force, refused or withdrawn).
+-- no live worker has declared it for the longest heartbeat validity (`ttl`) of the live workers. Live workers call the function
+-- periodically. Returns one row for each affected schedule, with the outcome (in force, refused or withdrawn).
 create function queue.elect_schedules() returns table (name text, became text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

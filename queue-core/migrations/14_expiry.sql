@@ -9,13 +9,13 @@
 -- not found the job yet. Jobs without a deadline have no additional cost.
 --
 -- A row of expiry is only a reminder to check a job. The job does not expire if it has started or finished before the check, or if its
--- deadline has changed. A job has started once an attempt or a crash was counted, so retries and jobs of crashed workers continue. A job
--- released without counting the attempt has not started.
+-- deadline has changed. A job has started once an attempt or a crash has been counted, so retries and jobs of crashed workers do not
+-- expire. A job that was released without a charge has not started.
 
 create table queue.expiry (
   at     timestamptz not null,
   id     bigint      not null,
-  looks  smallint    not null default 0,  -- number of postponements because the job was locked or running
+  looks  smallint    not null default 0,  -- number of times that the check was postponed because the job was locked or running
   constraint expiry_due primary key (at, id),
   constraint expiry_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) with (

@@ -1,7 +1,7 @@
 -- Limits on the number of concurrently running jobs, and on the number of starts in a period. A limit covers a job type, several types
 -- that share the limit's name, or a queue. Enqueues, verdicts, and claims of lanes without a limit do not read the limits.
 --
---   bound       settings declared in code (declare_limits) or set by operators (set_limit, unset_limit); the latter take precedence
+--   bound       settings declared in code (declare_limits) or by operators (set_limit, unset_limit); operators' settings take precedence
 --   bound_type  the job types that refer to a limit by name
 --   gate        one row for each limit, locked only by claims under the limit
 --   permit      index of the leases that may hold permits of a limit; only the leases themselves are authoritative
@@ -212,7 +212,7 @@ create function queue.declare_limits(
 as $$
 declare
   changed  text[];
-  turned   text[];  -- limits whose mode (by key or total) changed
+  turned   text[];  -- limits whose mode (per key or total) changed
   moved    text[];
   deleted  text[];
 begin
@@ -365,8 +365,8 @@ begin
 end
 $$;
 
--- Returns one row for each limit in `gates`. `free` is the number of free permits (null: unlimited). wait_ms is the delay in ms until the
--- next start (null: no known delay). is_new means that the limit's lanes or mode have changed, so workers have to acknowledge the limit
+-- Returns one row for each limit in `gates`. `free` is the number of free permits (null: unlimited). `wait_ms` is the delay in ms until the
+-- next start (null: no known delay). `is_new` means that the limit's lanes or mode have changed, so workers have to acknowledge the limit
 -- again.
 --
 -- Reads each limit's permits from its floor on, or from the first permit if the floor is null. Also returns the lowest position of a held
@@ -424,7 +424,8 @@ begin
 end
 $$;
 
--- Returns the live workers that have not acknowledged `number` of a limit, and may therefore claim jobs without respecting the limit.
+-- Returns the live workers that have not acknowledged the limit with the number `number`, and may therefore claim jobs without respecting
+-- the limit.
 create function queue.limit_awaits(number bigint) returns table (id uuid, name text, host text, pid integer)
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -656,8 +657,8 @@ begin
 end
 $$;
 
--- Notifies the workers that were waiting for permits of the limits in `gates`, if permits are still free. Permits stay free if the
--- sessions that ended jobs have not claimed new jobs.
+-- Notifies the workers that were waiting for permits of the limits in `gates`, if permits are still free. A permit is still free if the
+-- worker that released it has not used it for another job.
 create function queue.notify_free_permits(gates bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

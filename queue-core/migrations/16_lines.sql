@@ -95,10 +95,10 @@ begin
 end
 $$;
 
--- Returns up to `most` locked entries in the fair queues of a plain lane, in the order of service, as candidates for a claim. The search
--- starts with the lowest fair queue above `after`, serves the fair queues in ascending order, and then continues with the lowest fair
--- queue. In each turn, a fair queue gets `quantum` * weight jobs. If there are too few fair queues for `most` jobs, the fair queues share
--- the remaining capacity. The next claim continues after the fair queue of the last entry.
+-- Locks and returns up to `most` entries in the fair queues of a plain lane, in service order, as candidates for a claim. The search starts
+-- with the lowest fair queue above `after`, serves the fair queues in ascending order, and wraps around after the highest. In each turn, a
+-- fair queue gets `quantum` * weight jobs. If there are too few fair queues for `most` jobs, the fair queues share the remaining capacity.
+-- The next claim continues after the fair queue of the last entry.
 --
 -- One index probe finds a fair queue and its first entry, and only the first entries of a fair queue are read. The cost therefore depends
 -- on the number of fair queues found, not on the number of jobs queued in them. Never waits: skips entries locked by other sessions. The
@@ -222,8 +222,8 @@ begin
 end
 $$;
 
--- Returns entries with their positions in `ats`. Iterates over a series instead of the array, because the planner estimates ten elements
--- for an array. With that estimate, the plan would compare every pair of 500 entries, which takes 24 ms.
+-- Returns each entry in `ats` with its position in the array. Iterates over a series instead of the array, because the planner assumes
+-- that any array has ten elements. With that estimate, the plan would compare every pair of 500 entries, which takes 24 ms.
 create function queue.in_turn(ats tid[]) returns table (at tid, turn bigint)
   language sql immutable
 begin atomic

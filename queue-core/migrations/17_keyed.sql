@@ -5,8 +5,8 @@
 -- in the fair queue do not add to the cost. All fair queues of a limit share one gate, whose lock serializes the claims under the limit.
 -- A claim therefore finds in permit the jobs and fair queues that earlier claims have taken.
 
--- Operators' concurrency settings for single keys. Such a setting overrides the limit's concurrency, even if an operator has set the
--- limit.
+-- Operators' concurrency settings for single keys. Such a setting overrides the limit's concurrency, whether that concurrency was declared
+-- in code or set by an operator.
 create table queue.key_bound (
   name         text         not null,
   line         bigint       not null,
@@ -259,11 +259,11 @@ begin
 end
 $$;
 
--- Returns up to `limits` limits without a free permit whose first ready job has waited for at least `waited_ms`, longest waiting first.
--- For a per-key limit, returns one row for each key without a free permit. Reads the first job of each lane, and finds the limits that
--- cover the lane by name. For a per-key limit, checks the keys of the first `jobs` jobs in each lane, and the `jobs` keys with the lowest
--- individual settings: at most 50 * `jobs` jobs and 50 * `jobs` keys in total. At most `most` ready jobs are counted per returned row.
--- SECURITY DEFINER, because readers may not read the tokens of leases.
+-- Returns up to `limits` limits that have no free permit and whose first ready job has waited for at least `waited_ms`, longest waiting
+-- first. For a per-key limit, returns one row for each key without a free permit. Reads the first job of each lane, and finds the limits
+-- that cover the lane by name. For a per-key limit, checks the keys of the first `jobs` jobs in each lane, and the `jobs` keys with the
+-- lowest individual settings: at most 50 * `jobs` jobs and 50 * `jobs` keys in total. At most `most` ready jobs are counted per returned
+-- row. SECURITY DEFINER, because readers may not read the tokens of leases.
 create function queue.full_limits(waited_ms float8, limits integer default 20, jobs integer default 1000, most integer default 10000)
   returns table (
     name text, line bigint, key text, used bigint, concurrency integer, waiting bigint, partial boolean, first_ms float8
@@ -418,9 +418,9 @@ begin
 end
 $$;
 
--- Returns locked entries in the fair queues of a plain lane, in the service order of queue.choose_lines. Returns at most as many entries of
--- a fair queue as it has free permits. The caller must have locked `gates`, so that the permits stay free. `taken` contains the fair queues
--- of the jobs that this claim has already taken from other lanes.
+-- Locks and returns entries in the fair queues of a plain lane, in the service order of queue.choose_lines. Returns at most as many entries
+-- of a fair queue as it has free permits. The caller must have locked `gates`, so that the permits stay free. `taken` contains the fair
+-- queues of the jobs that this claim has already taken from other lanes.
 --
 -- Searches the fair queues after `after`, and then from the lowest fair queue on, until enough jobs are found. Skips at most about 2,500
 -- fair queues without free permits. If no searched fair queue had free permits, checks the most recent entries, so a job of a new key
@@ -732,16 +732,16 @@ $$;
 
 -- Claims of jobs under per-key limits. For claims under other limits, see 15_limits.sql.
 
--- Returns whether the limits of `lines` are known to be exhausted, so that a claim need not lock a gate. This is the case if all leases
--- were read recently, and none of the `lines` has free permits. In addition, each fair queue must meet one of three conditions: it is
--- recorded, so that the end of a job sends a notification; the delay until its next start is known (`wait_ms`); or the maximum of a
+-- Returns whether the limits of `lines` are known to be exhausted, so that a claim need not lock a gate. All leases must have been read
+-- within the last second, and none of the `lines` may have a free permit. In addition, each fair queue must be recorded, so that the end of
+-- a job sends a notification, or have a known delay until its next start (`wait_ms`). This last condition is waived if the maximum of a
 -- hundred fair queues is recorded.
 create function queue.are_exhausted(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- Read before the permits. Otherwise, a job could end between the two reads without a notification, and its permit would be missed.
+  -- The recorded fair queues are read first. Otherwise, a job could end between the two reads without a notification, and be missed.
   known  jsonb := (select jsonb_object_agg(g.gate, to_jsonb(g.lines)) from queue.gate g where g.gate = any (are_exhausted.gates));
 begin
   if exists (select from queue.gate g where g.gate = any (are_exhausted.gates) and g.read_at < clock_timestamp() - interval '1 s') then
@@ -780,7 +780,7 @@ begin atomic
 end;
 
 -- Counts a start in each of `lines` under each limit in `gates` that has a rate. The time of the start is `at`, rounded up to the limit's
--- `tick`.
+-- time resolution.
 create function queue.count_starts(gates bigint[], lines bigint[], at bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -847,7 +847,7 @@ declare
   had      record;
   is_known boolean := false;
   found_   integer;
-  free_    bigint;      -- free permits under limits that are not by key or are slowed down
+  free_    bigint;      -- free permits under limits that are not per-key or are slowed down
   due_ms   float8;
   began    bigint;
   took     integer := 0;
@@ -885,7 +885,7 @@ begin
   end if;
   select bool_or(g.adopted < b.number) as is_new, bool_or(not b.keyed or g.not_before > clock_timestamp()) as in_all,
     bool_or(g.wanted and not b.keyed) as wanted, bool_or(cardinality(g.lines) > 0) as noted,
-    -- Maximum number of jobs per key and turn: the lowest concurrency, starts or burst of the limits. Capped, so that others wait less.
+    -- Maximum number of jobs per key and turn: the lowest concurrency, starts or burst of the limits. At most 5, so other keys wait less.
     greatest(1, least(5, min(least(b.concurrency, b.starts, b.burst)) filter (where b.keyed))) as quantum,
     case when min(b.within_ms) is not null then greatest(min(b.within_ms), claim_keyed.slack_ms) end as within,
     array_agg((
@@ -911,7 +911,7 @@ begin
     had := queue.choose_under_keys(claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, figures.quantum,
       free_::integer, claim_keyed.gates, claim_keyed.permits);
     exit when attempt = 2 or cardinality(had.ats) >= claim_keyed.most or (free_ >= claim_keyed.most and cardinality(had.passed) = 0);
-    -- The first claim in a second that lacks permits reads all leases, to release the permits of jobs whose end was not reported.
+    -- At most once a second, a claim that lacks permits reads all leases, to release the permits of jobs whose end was not reported.
     update queue.gate g set read_at = clock_timestamp()
     where g.gate = any (claim_keyed.gates) and g.read_at < clock_timestamp() - interval '1 s';
     exit when not found;

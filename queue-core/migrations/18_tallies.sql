@@ -13,7 +13,7 @@
 -- rejected because another worker held the job. Expired jobs had no attempt.
 --
 -- A histogram counts attempts by duration (queue.bounds_ms). In the tables, a histogram is one number with 16 decimal digits per bucket,
--- with the lowest bucket in the lowest digits. Adding such numbers is twenty times as fast as adding arrays (queue.histogram_buckets).
+-- with the lowest bucket in the lowest digits (see queue.histogram_buckets). Adding such numbers is twenty times as fast as adding arrays.
 
 -- Number of the last batch of outcomes from each process. A batch that is sent again after a lost response has the same number, and is
 -- not counted twice.
@@ -258,8 +258,8 @@ begin
     grain := case when looked <= 600 then 10 when looked <= 86400 then 60 else 3600 end;
     since := date_bin(make_interval(secs => grain), now() - make_interval(secs => looked), epoch);
     upto := since;
-    -- For each step length, read the totals up to the next boundary of the next longer step length. For the longest step length, read
-    -- the totals up to the current time.
+    -- For each step length, reads the totals up to the next boundary of the next longer step length. For the longest step length, reads the
+    -- totals up to the current time.
     for l in array_position(levels, grain) .. 4 loop
       read := read || levels[l];
       froms := froms || upto;
@@ -341,7 +341,7 @@ $$;
 
 -- Returns the attempt outcomes of the period of length `last` that ends now. The maximum of `last` is 30 days. The period is divided into
 -- steps of length `step` (null: a single step). Counts only the given queue and job type (null: all). With `apart`, returns a row for each
--- queue and job type instead of the total. If not all pairs fit into 2,000 rows, only the busiest pairs are returned, and left_out is the
+-- queue and job type instead of the total. If not all pairs fit into 2,000 rows, only the busiest pairs are returned, and `left_out` is the
 -- number of omitted pairs.
 --
 -- A step without attempts has no row. Steps start at whole multiples of their length since 1970, in UTC, so the first step may start

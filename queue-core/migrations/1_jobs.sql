@@ -4,10 +4,10 @@
 --   scheduled -> ready                by any worker, once run_at is due (promote)
 --   ready -> lease                    by a worker, a batch under one random token (claim)
 --   lease -> done | done_many | dead | scheduled | ready
---                                     by the holder of the token (settle), or by any worker once the holder's heartbeat has expired (recover)
+--                                     by the token's holder (settle), or by any worker once the holder's heartbeat has expired (recover)
 --   lease -> ready                    by the holder, for a durable job that restarts (restart)
 --   lease -> parked                   by the holder, for a durable job that is waiting for a signal (park_held)
---   ready -> parked                   by the producer, in the producer's transaction, for a flow node that is waiting for other nodes (link_flow)
+--   ready -> parked                   by the producer, in its transaction, for a flow node that is waiting for other nodes (link_flow)
 --   parked -> ready                   by any worker, once a signal has arrived (wake_parked), the wake-up time is due (promote),
 --                                     or the node's sources have finished (release_nodes)
 --   dead | done -> ready              by an operator (requeue)
@@ -108,13 +108,13 @@ create index lane_by_queue on queue.lane (queue);
 -- Enqueued jobs, partitioned by day. A ninth column would add eight bytes to the header of each row, so the store keeps optional
 -- attributes in `system`:
 --   child_of | node_of | part_of   the job or flow that waits for this job to finish
---   expires_at                     deadline for the start of the job, see queue.expiry_text
+--   expires_at                     start deadline, see queue.expiry_text
 --   skips                          whether the ordering key continues without the job once the job is dead
 --   unique                         queue.unique_hash of the job's uniqueness key
 --   schedule, tick                 the schedule and the tick that enqueued the job
 --
--- The enqueue functions and the bulk path validate the values. PostgreSQL would prepare CHECK constraints again for every statement,
--- which would take 12 us of the 46 us for an enqueue.
+-- The table has no CHECK constraints, because PostgreSQL would prepare them again for every statement. This would take 12 us of the 46 us
+-- for an enqueue. Instead, the enqueue functions and the bulk path validate the values.
 create table queue.job (
   id            bigint   not null,
   lane          bigint   not null,
@@ -172,7 +172,7 @@ create table queue.lease (
   ids         bigint[]    not null,
   attempts    smallint[]  not null,   -- attempt numbers of the jobs, including the current attempt
   crashes     smallint[]  not null,
-  -- Running jobs with a pending cancellation. The transaction that ends such a job locks the lease row, and therefore sees the cancellation.
+  -- Running jobs with a pending cancellation. A transaction that ends such a job locks the lease row, and therefore sees the cancellation.
   cancelling  bigint[],
   constraint lease_claimed_at_in_range check (claimed_at >= '1970-01-01+00' and claimed_at < '10000-01-01+00'),
   constraint lease_pkey primary key (token),
@@ -203,7 +203,7 @@ create table queue.worker (
   constraint worker_times_in_range check (least(started_at, expires_at) >= '1970-01-01+00' and greatest(started_at, expires_at) < '10000-01-01+00')
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Finished jobs with details: an output, several attempts or a cancellation. Partitioned by the day in the id.
+-- Finished jobs with details: an output, several attempts, a cancellation or an expiry. Partitioned by the day in the id.
 create table queue.done (
   id           bigint      not null,
   finished_at  timestamptz not null,
@@ -316,9 +316,9 @@ begin
 end
 $$;
 
--- Wakes idle workers that serve the queue. Sends nothing if no worker is idle, because NOTIFY serializes commits. Must be the
--- transaction's last statement. A worker whose idle row is not visible yet needs no notification: the worker waits until the producer's
--- transaction has ended, and then queries for jobs with a new snapshot.
+-- Wakes idle workers that serve the queue. Sends nothing if no worker is idle, because NOTIFY serializes commits. The call must be
+-- the transaction's last statement. A worker whose idle row is not visible yet needs no notification: the worker waits until the
+-- producer's transaction has ended, and then queries for jobs with a new snapshot.
 create function queue.wake(queue text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -332,7 +332,7 @@ $$;
 
 -- Type of the argument that passes the calling role's name to a SECURITY DEFINER entry point. Within the entry point, current_user is the
 -- owner, so the argument's default computes the name with the caller's rights. Once any producer is restricted to a list of queues, only
--- the caller's own name is valid (roles/some_queues.sql). Until then the value is null and costs nothing.
+-- the caller's own name is valid (roles/some_queues.sql). Until then the argument is null and costs nothing.
 create domain queue.caller as name;
 create function queue.called_by() returns name
   language sql immutable

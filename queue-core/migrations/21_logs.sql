@@ -2,8 +2,8 @@
 --
 --   log   written by workers when an attempt ends; deleted by housekeeping after the job is deleted
 --
--- Statements that settle, requeue or delete a job do not wait for locks on the job's logs. Housekeeping therefore deletes the logs
--- separately, usually within about a minute after the job. Until then the logs of the deleted job are hidden.
+-- Housekeeping deletes the logs separately, usually within about a minute after the job. Statements that settle, requeue or delete a job
+-- therefore never wait for locks on the job's logs. The logs of a deleted job are hidden until housekeeping deletes them.
 
 create table queue.log (
   id       bigint      not null,

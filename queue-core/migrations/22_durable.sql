@@ -81,9 +81,9 @@ end;
 --   signal_hint       written with a signal, and with a job that is parked (park_held.sql); consumed by any worker (wake_parked)
 --   parked -> ready   jobs with a hint, if a signal for which they are waiting has arrived (wake_parked)
 --
--- No wake-up is lost. A signal commits together with a hint, and so does the parking of a job. After consuming a hint, wake_parked checks
--- for both rows in its next statement, whose snapshot includes all commits that preceded the statement. If the check sees only the signal
--- or only the parked job, the missing row commits later with another hint. The check for that hint sees both rows.
+-- No wake-up is lost. A signal and an entry in parked each commit together with a hint. After consuming a hint, wake_parked checks for both
+-- rows in its next statement, whose snapshot includes all commits that preceded the statement. If the check sees only the signal or only
+-- the parked job, the missing row commits later with another hint. The check for that hint sees both rows.
 
 -- Signals that were sent but not received yet. Signals are not part of a job's state, because a signal may arrive before the job waits
 -- for it.
@@ -148,10 +148,10 @@ begin
 end
 $$;
 
--- Consumes up to `most` rows of signal_hint from position `floor` on. Makes their parked jobs ready if an awaited signal has arrived, or
--- an awaited child or map has finished. Returns the number of consumed hints, the lowest hint, and the number of jobs moved. Never waits:
--- if another session has locked a job, the job's hint is kept. Requires read committed, because the second statement must see everything
--- committed before the end of the first statement.
+-- Consumes up to `most` rows of signal_hint from position `floor` on. Makes a hinted job ready if it is parked and an awaited signal has
+-- arrived, or an awaited child or map has finished. Returns the number of consumed hints, the lowest hint, and the number of jobs moved.
+-- Never waits: if another session has locked a job, the job's hint is kept. Requires read committed, because the second statement must see
+-- everything committed before the end of the first statement.
 create function queue.wake_parked(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
@@ -281,10 +281,10 @@ end;
 -- deleted. The job's earlier children and parts continue without a parent. Unreceived signals are kept. A job with a pending cancellation
 -- is cancelled instead, and releases its ordering key.
 --
--- SECURITY DEFINER entry point, see 11_doors.sql, because a worker has no privilege to write payloads. Restarts are fenced like verdicts:
--- a worker that has lost its lease changes nothing, and a repeated call is rejected. Leases are locked in the order of their tokens. A
--- transaction that journals, receives or spawns holds a lock on the lease until its commit. The statement after the locking of the leases
--- has a newer snapshot, and therefore finds all rows to delete. Requires read committed.
+-- SECURITY DEFINER entry point, see 11_doors.sql, because a worker has no privilege to write payloads. Restarts are fenced like verdicts: a
+-- worker that has lost its lease changes nothing, and a repeated call is rejected. Leases are locked in the order of their tokens. A
+-- transaction that journals, receives or spawns holds a lock on the lease until its commit. The statement after the lock has a newer
+-- snapshot, and therefore finds all rows to delete. Requires read committed.
 create function queue.restart(tokens uuid[], jobs bigint[], attempts integer[], stored text[], payloads text[])
   returns table (token uuid, id bigint)
   language plpgsql volatile security definer

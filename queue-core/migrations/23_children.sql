@@ -37,9 +37,9 @@ create table queue.end_hint (
   constraint end_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Inserts end hints (end_hint) for the jobs in `ids`, which have reached `state`. With a null state, inserts hints only for jobs that
--- have finished and that other jobs may be waiting for. A missing job counts as completed, because completed jobs may have no record.
--- Must be called in the transaction that ends the jobs, after their end.
+-- Inserts end hints (end_hint) for the jobs in `ids`, which have reached `state`. With a null state, inserts hints only for jobs that have
+-- finished and that other jobs may be waiting for. A missing job counts as completed, because completed jobs may have no record. Must be
+-- called in the transaction that ends the jobs, after the statements that end them.
 create function queue.add_end_hints(ids bigint[], state text default null) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -148,8 +148,8 @@ begin
     busy := busy || queue.ids_in('queue.child', jobs);
   end;
   -- Counts ended parts of maps. Only the session that deletes a part's row counts the part. There may be many parts, so the outcomes of
-  -- completed parts are not read again. The first attempt deletes the rows directly. If another session has locked a row for too long,
-  -- the second attempt locks the rows first and skips locked rows.
+  -- completed parts are not read again. The first pass deletes the rows directly. If another session has locked a row for too long,
+  -- the second pass locks the rows first and skips locked rows.
   loop
     begin
       with parts as materialized (
@@ -221,7 +221,7 @@ begin
     busy := busy || queue.ids_in('queue.node', jobs);
   end;
   if cardinality(busy) > 0 then
-    -- Inserts the kept hints again, which the next poll finds a second later. `busy` is read in a subquery, because the planner hashes a
+    -- Inserts the kept hints again. The next poll, a second later, finds them. `busy` is read in a subquery, because the planner hashes a
     -- subquery but would compare each job with every element of an array.
     insert into queue.end_hint (state, ids)
     select u.state, array_agg(u.id)
@@ -387,7 +387,7 @@ begin
 end
 $$;
 
--- Returns the first thousand children of an existing job, in the order of their ids. state is null for an unfinished child. `now` is the
+-- Returns the first thousand children of an existing job, in the order of their ids. `state` is null for an unfinished child. `now` is the
 -- current state, which is returned only for the first hundred unfinished children and is null for deleted children. SECURITY DEFINER,
 -- because readers query jobs only through entry points.
 create function queue.children(job bigint) returns table (name text, id bigint, state text, now text)

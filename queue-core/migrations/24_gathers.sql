@@ -11,7 +11,8 @@
 -- The session that records a part's end deletes the part's row and writes a hint with the number of deleted rows. Therefore a part counts
 -- once, even if its end is reported several times. Only the consumer of the hints adds these numbers to the gather.
 --
--- A restarted parent may reuse a map's name while parts of the earlier run are unfinished. `born` identifies the run of a part or hint.
+-- A restarted parent may reuse a map's name while parts of the earlier run are unfinished. `born` identifies the run to
+-- which a part or hint belongs.
 --
 -- A map is finished once `need` is zero. `need` starts at one. Each part adds one, and its recorded end subtracts one. Closing the map
 -- subtracts the initial one. No wake-up is lost, for the same reason as with signals (22_durable.sql): a count that reaches zero commits
@@ -176,9 +177,9 @@ begin
 end
 $$;
 
--- Makes parked parts of a map ready, up to the maximum number of running parts and at most a thousand per call. Notifies their workers,
--- and returns the number of parts made ready. The transaction must have locked the map. Parts locked by other sessions are skipped. If
--- parts were skipped or a thousand parts were found, the function writes a hint, which makes count_gathers continue.
+-- Makes parked parts of a map ready, up to the maximum number of running parts and at most a thousand per call. Wakes idle workers, and
+-- returns the number of parts made ready. The transaction must have locked the map. Parts locked by other sessions are skipped. If parts
+-- were skipped or a thousand parts were found, the function writes a hint, which makes count_gathers continue.
 create function queue.release_parts(parent bigint, name text) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -469,8 +470,8 @@ begin
 end
 $$;
 
--- Returns the first thousand maps of an existing job, sorted by name. need is the number of parts not counted as finished. total is null
--- while the map is open.
+-- Returns the first thousand maps of an existing job, sorted by name. `need` is the number of parts not counted as finished. `total` is
+-- null while the map is open.
 create function queue.gathers(job bigint)
   returns table (name text, total bigint, need bigint, completed bigint, dead bigint, cancelled bigint, most integer)
   language sql stable

@@ -1,4 +1,4 @@
--- Flows: jobs enqueued together, some of which wait for the ends of other jobs of the flow.
+-- Flows: jobs enqueued together, some of which wait for other jobs of the flow to finish.
 --
 --   node       written with the flow (link_flow); deleted by housekeeping once all jobs of the flow are deleted (prune_nodes)
 --   edge       written with the flow; deleted when the source has reached the required state (release_nodes), or the target is no longer
@@ -224,7 +224,7 @@ begin
 end
 $$;
 
--- Release of nodes: changes to waiting nodes when their sources have finished.
+-- Release of waiting nodes whose sources have finished.
 
 -- Edge whose source has finished, with the edge's effect. `waits` states whether the edge's target is waiting.
 create type queue.edge_decision as (source bigint, target bigint, gives boolean, act text, state text, waits boolean);
@@ -574,8 +574,8 @@ begin
 end
 $$;
 
--- Returns up to ten thousand nodes of a flow, in enqueue order. `flow` may be the id of any job of the flow. `after` contains the names
--- of the sources that the node waits for, and on_dead contains the names of the sources that have to die before the node runs. `waits`
+-- Returns up to ten thousand nodes of a flow, in enqueue order. `flow` may be the id of any job of the flow. `after` contains the names of
+-- the sources that the node waits for, and `on_dead` contains the names of the sources that have to die before the node runs. `waits`
 -- contains the names of the sources whose edges to the node still exist. If the job was deleted, state is the last recorded state. For a
 -- node with many jobs, `jobs` is the number of its jobs, and `over` is the number of jobs counted as finished.
 create function queue.nodes(flow bigint, most integer default 10000)
@@ -625,7 +625,7 @@ $$;
 
 -- Flows enqueued from any language. The nodes are JSON objects, and are checked, enqueued and linked in the caller's transaction.
 
--- Returns the nodes that a node of enqueue_flow waits for. on_dead shows whether the node waits for the source's death. gives shows
+-- Returns the nodes that a node of enqueue_flow waits for. `on_dead` shows whether the node waits for the source's death, and `gives`
 -- whether the node uses the source's output.
 create function queue.node_dependencies(node jsonb) returns table (source text, on_dead boolean, gives boolean)
   language sql immutable parallel safe

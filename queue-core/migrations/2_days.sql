@@ -20,14 +20,14 @@ create function queue.day_name(day date) returns text
   language sql immutable parallel safe
   return to_char(day, 'YYYYMMDD');
 
--- Returns the lowest id of the UTC day before `moment`, rounded up to a boundary that the ids of a done_many row never cross.
+-- Returns the lowest id of the UTC day before the day of `moment`, rounded up to a boundary that the ids of a done_many row never cross.
 create function queue.day_before(moment timestamptz) returns bigint
   language sql immutable strict parallel safe
   return ((queue.id_at((pg_catalog.date_trunc('day', moment at time zone 'UTC') - interval '1 day') at time zone 'UTC') >> 33) + 1) << 33;
 
--- Creates the partitions of today and of the next `ahead` days, and returns the number of created days. A day that already has jobs in
--- the default partition gets no partition, because moving the jobs would block producers. A day also gets no partition if another object
--- has the partition's name or range. A warning then reports the object.
+-- Creates the partitions of today and of the next `ahead` days, and returns the number of days for which partitions were created. A day
+-- that already has jobs in the default partition gets no partition, because moving the jobs would block producers. A day also gets no
+-- partition if another object has the partition's name or range. A warning then reports the object.
 create function queue.add_days(ahead integer) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -125,8 +125,8 @@ begin
       beyond := queue.id_at((day + 1)::timestamp at time zone 'UTC');
       allowed := case when name = oldest and cardinality(names) > days then at_most else most end;
 
-      -- Survivors are read before the lock is taken, because the day may be large. Jobs that an operator requeues in between are read
-      -- again under the lock.
+      -- Survivors are read before the lock is taken, because the day may be large. Jobs that an operator requeues before the lock is
+      -- taken are read again under the lock.
       living := array(
         select l.id from queue.unfinished_job l where l.id >= lowest and l.id < beyond
         union all

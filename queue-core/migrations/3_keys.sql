@@ -70,8 +70,8 @@ begin
     met := queue.paired_lane(met);
   end if;
   if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
-    -- The lock lets set_capacity find all lanes whose rows enqueues read. Enqueues never read the row of a quarantine or fair lane, so
-    -- these lanes need no lock. Recovery and fair queueing, which create these lanes, must not wait for it.
+    -- With the lock, set_capacity finds every lane row that an enqueue may read. An enqueue never reads the row of a quarantine or fair
+    -- lane, so these lanes need no lock. Recovery and fair queueing, which create these lanes, must not wait for the lock.
     if not solo and not lined then
       perform queue.lock_stripe('lanes', hashtext(ensure_lane.queue) & 1023, true);
     end if;
@@ -122,7 +122,7 @@ create table queue.blocked (
   seq     bigint       not null,
   id      bigint       not null,
   lane    bigint       not null,
-  run_at  timestamptz,            -- earliest start once the job is the head; until then the job blocks the key
+  run_at  timestamptz,            -- earliest start; a job that becomes the head earlier blocks the key until this time
   constraint blocked_line primary key (key, seq),
   constraint blocked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
 ) with (
@@ -216,8 +216,8 @@ begin
 end
 $$;
 
--- Holds ordering keys in the store to which a tenant moves. Enqueues a job of the type tenant:move under each of `keys`, which are hashes of
--- keys. No worker runs that job, so later jobs of the key wait until it is cancelled. Locks the keys in the order of lock_keys.
+-- Holds ordering keys in the store to which a tenant moves. Enqueues a job of the type tenant:move under each of `keys`, which are hashes
+-- of keys. No worker runs that job, so later jobs of the key wait until it is cancelled. Locks the keys in the order of lock_keys.
 create function queue.hold_keys(keys bigint[], meta jsonb) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -293,9 +293,9 @@ begin
 end
 $$;
 
--- blocked -> dead: moves the first blocked job of a key to the dead letters, and returns the job's id. Called if a constraint of the table
--- that the job should enter rejects the job's row. Under the policy `block` the job blocks its key until an operator requeues or discards
--- it. Under `skip` the key continues. If the job already has another entry, that entry stays and the blocked entry is deleted.
+-- blocked -> dead: moves the first blocked job of a key to the dead letters, and returns the job's id. Called if the job's new row
+-- violates a constraint of the target table. Under the policy `block` the job blocks its key until an operator requeues or discards it.
+-- Under `skip` the key continues. If the job already has another entry, that entry stays and the blocked entry is deleted.
 create function queue.bury_blocked(key bigint, why text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -404,8 +404,8 @@ begin
     end loop;
   end if;
   more := hints >= unblock.most and moved > 0;
-  -- If `most` hints were found, further hints may exist. The number then includes kept hints, so that the caller does not wait a second
-  -- for the next poll.
+  -- If `most` hints were found, further hints may exist. The returned number then includes kept hints, so that the caller does not wait
+  -- a second for the next poll.
   hints := case when hints < unblock.most then greatest(hints - kept, 0) else hints end;
   perform queue.wake(q.queue)
   from (

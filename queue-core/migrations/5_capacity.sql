@@ -193,7 +193,7 @@ end
 $$;
 
 -- Raises QCAPA if the queue certainly has no capacity for `jobs` additional jobs. The function is read-only and takes no row lock. Called
--- before a bulk enqueue, which otherwise takes the capacity only after it has written the jobs.
+-- before a bulk enqueue, which takes the capacity only after it has written the jobs.
 create function queue.check_capacity(queue text, jobs bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -223,9 +223,9 @@ create function queue.jobs_since(tally queue.capacity, drawn bigint) returns big
 -- that are already written.
 --
 -- Far below the capacity, a producer announces its jobs and draws tickets for them. If no ticket is left, the producer counts the waiting
--- jobs, and is rejected immediately if the queue is full. Otherwise the producer announces its jobs and counts under a lock: first the
--- jobs announced by other producers, then the waiting jobs. A producer waits at most 80 ms for other transactions, and cannot deadlock.
--- If the end of other transactions might free capacity, the producer counts repeatedly before it is rejected.
+-- jobs, and is rejected immediately if the queue is full. Otherwise the producer announces its jobs and counts under a lock: first the jobs
+-- announced by other producers, then the waiting jobs. A producer waits at most 80 ms for other transactions, and cannot deadlock. If other
+-- transactions might free capacity when they end, the producer counts repeatedly before it is rejected.
 --
 -- The limit is exact, because each job draws a number. A transaction announces its jobs before it draws tickets. A count draws its
 -- numbers before it reads, so either the count sees the announcement, or the ticket is beyond the count's numbers. Only one session
@@ -352,8 +352,8 @@ begin
       order by l.place
     );
     has_capacity := exists (select from queue.capacity c where c.queue = any (queues));
-    -- The transaction id is allocated while the caller's statement runs, whose snapshot is older than all snapshots in this function.
-    -- Therefore no session treats a lane as unused before the caller can see the lane.
+    -- The transaction id is allocated during the caller's statement, and the snapshot of that statement is older than all snapshots in
+    -- this function. Therefore no session treats a lane as unused before the caller can see the lane.
     if written or not has_capacity then
       number := pg_current_xact_id()::text;
     end if;

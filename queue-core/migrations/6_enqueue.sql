@@ -21,7 +21,7 @@ create table queue.type_options (
   queue         text     not null,
   priority      smallint not null,
   max_attempts  smallint not null,
-  expires       interval,           -- maximum time between the earliest start and the start; null: unlimited
+  expires       interval,           -- period from the earliest start to the start deadline; null: no deadline
   constraint type_options_pkey primary key (job_type),
   constraint type_options_queue_is_a_name check (queue.is_name(queue)),
   constraint type_options_attempts_are_positive check (max_attempts >= 1)
@@ -281,12 +281,12 @@ $$;
 --   queue, priority, max_attempts      default: as published by workers of the type, else 'default', 100 and 20
 --   run_at | after                     a time, or an interval or number of seconds from now, measured by the database clock
 --   expires_at | expires_in            the job expires unless it has started by this time, or within this interval after its earliest start
---   key, key_policy                    jobs of one ordering key run one at a time, in commit order; a dead letter blocks its key (block) or does
---                                      not block it (skip)
+--   key, key_policy                    jobs of one ordering key run one at a time, in commit order; a dead letter blocks its key (block)
+--                                      or does not block it (skip)
 --   fair                               fairness key: the keys of one type and priority take turns, regardless of the number of jobs per key
---   unique_key, unique_while,          one job holds the key: until it is finished (live), until it is claimed (queued), until its history is
---   on_conflict                        pruned (kept), or for an interval; a conflicting enqueue keeps the job unchanged, replaces its payload,
---                                      or debounces it (postpones it to the new time)
+--   unique_key, unique_while,          one job holds the key: until it is finished (live), until it is claimed (queued), until its history
+--   on_conflict                        is pruned (kept), or for an interval; a conflicting enqueue keeps the job unchanged, replaces its
+--                                      payload, or debounces it (postpones it to the new time)
 --   meta                               small object stored with the job, readable by the handler and usable in filters
 --   version                            payload version, default 1; only workers that support the version run the job
 create function queue.enqueue(job_type text, payload jsonb, options jsonb default '{}') returns bigint
@@ -310,9 +310,9 @@ begin
 end
 $$;
 
--- Enqueues a job as queue.enqueue does, and also returns the outcome. `enqueued` means that a new job exists. All other outcomes concern
--- the job that holds the uniqueness key: `kept` (unchanged), `replaced` (the new payload) or `debounced` (the new time, if it is later).
--- A running job is always kept.
+-- Enqueues a job as queue.enqueue does, and also returns the outcome. `enqueued` means that a new job exists. All other outcomes describe
+-- the job that holds the uniqueness key: `kept` (left unchanged), `replaced` (given the new payload) or `debounced` (postponed to the new
+-- time, if that time is later). A running or dead job is always kept.
 create function queue.enqueue_with(job_type text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -20,7 +20,7 @@ create table queue.progress (
   constraint progress_counts_by_name check (jsonb_typeof(counts) = 'object')
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- Processes that are waiting for jobs to finish. Workers send notifications only while the table has rows.
+-- Processes that are waiting for jobs to finish. Workers send notifications only while the table contains an unexpired row.
 create table queue.waiter (
   id          uuid        not null,
   expires_at  timestamptz not null,
@@ -97,7 +97,7 @@ create table queue.parked (
   crashes   smallint     not null,
   since     timestamptz  not null,
   run_at    timestamptz,            -- time at which the job continues without a signal; null: never
-  names     text[]       not null,  -- signals for which the job is waiting; any of them ends the wait
+  names     text[]       not null,  -- awaited signals and joins (queue.join_name), any of which ends the wait; empty for flow nodes and map parts
   constraint parked_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint parked_pkey primary key (id),
   constraint parked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
@@ -107,8 +107,8 @@ create table queue.parked (
 create index parked_due on queue.parked (run_at) where run_at is not null;
 create index parked_by_lane on queue.parked (lane);  -- for counts of the waiting jobs of a queue
 
--- Returns a job's state and entry, in one snapshot, or no row if the job does not exist. lane, seq and run_at belong to the job's waiting
--- entry.
+-- Returns a job's state and entry, in one snapshot, or no row if the job does not exist. `lane`, `seq` and `run_at` belong to the job's
+-- waiting entry.
 --
 -- The branches are evaluated in order, and the limit stops at the first match. A job that no branch finds is running. The function does
 -- not read leases, because they have no index by job.
@@ -209,8 +209,8 @@ $$;
 -- Clients in any language need only status, wait, queue.enqueue and queue.cancel (docs/ANY_LANGUAGE.md).
 
 -- Returns the state and result of one job, for the job's producer. Returns no row if the job is missing: unknown, not committed yet,
--- pruned, or completed without a record. error is the error of the last attempt, or null if the job is completed. fraction and stage are
--- the last reported progress.
+-- pruned, or completed without a record. `error` is the last attempt's error, or null if the job is completed. `fraction` and `stage` are
+-- the last reported progress; `fraction` is 1 if the job is completed.
 create function queue.status(id bigint)
   returns table (state text, attempts smallint, error text, output jsonb, fraction double precision, stage text, meta jsonb)
   language plpgsql stable security definer
@@ -248,7 +248,7 @@ declare
 begin
   select j.xmin::text::bigint into written from queue.job j where j.id = is_written_here.id;
   -- A row contains only the low half of its transaction id. The full id is the one nearest to the current transaction id. A savepoint has
-  -- an id of its own.
+  -- an id of its own, so the function checks the status of the id instead of comparing the id with the current one.
   written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
   return coalesce(pg_xact_status(written::text::xid8) = 'in progress', false);
 end

@@ -46,8 +46,8 @@ create type queue.removed_entry as (run_at timestamptz, id bigint, lane bigint, 
 -- Deletes the scheduled entries of the jobs in `ids`, and returns them to the caller. The caller inserts the jobs into another table in
 -- the same transaction. With `fresh`, takes only jobs that have not started.
 --
--- A caller that reads further data of the jobs must do so in its next statement. The snapshot of this function is newer than the caller's
--- snapshot, which may not show a job's lane, or that the job is the head of its key.
+-- A caller that needs further data about the jobs must read it in its next statement. The snapshot of this function is newer than the
+-- caller's snapshot, which may not show a job's lane, or that the job is the head of its key.
 create function queue.take_scheduled(ids bigint[], fresh boolean default false) returns setof queue.removed_entry
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -90,8 +90,9 @@ end
 $$;
 
 -- Deletes the ready and scheduled entries of the jobs in `ids`, and returns them to the caller. The caller inserts the jobs into another
--- table in the same transaction (see take_scheduled). With `fresh`, takes only jobs that have not started. The second statement does not
--- find jobs deleted by the first statement. Both statements miss a claimed job, and may miss a job that moves between the two tables.
+-- table in the same transaction (see take_scheduled). With `fresh`, takes only jobs that have not started. Takes the ready entries
+-- first, then the scheduled entries in a second statement. Claimed jobs are not found, and a job that moves between the two tables may be
+-- missed.
 create function queue.take_waiting(ids bigint[], fresh boolean default false) returns setof queue.removed_entry
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -204,8 +205,8 @@ end;
 -- Marks the running jobs among `ids` for cancellation in their leases. Workers check the marks when notified, and about once a second.
 --
 -- While another session has locked one of the leases, the function marks no job and retries. A settle locks a lease only briefly, but an
--- open transaction may lock a lease for longer. After half a second, the jobs of locked leases are skipped. A job that has been settled
--- in between is no longer in the lease.
+-- open transaction may lock a lease for longer. After half a second, the jobs of locked leases are skipped. A job that was settled in the
+-- meantime is no longer in the lease.
 create function queue.cancel_running_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -356,8 +357,8 @@ begin
 end
 $$;
 
--- Wakes idle workers that serve the queues of the jobs in `ids`. Must be a separate statement after the change of the jobs, so that its
--- snapshot shows the jobs' new lanes and the workers that have become idle.
+-- Wakes idle workers that serve the queues of the jobs in `ids`. Must be a separate statement after the one that changes the jobs, so that
+-- its snapshot shows the jobs' new lanes and the workers that have become idle.
 create function queue.wake_for(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -382,7 +383,7 @@ $$;
 --   discard_all   dead -> nothing
 
 -- Locks ordering keys by their stripes until the end of the transaction. Returns the locked stripes. Waits at most one second in total,
--- because a producer holds the lock on its key until its transaction ends.
+-- plus 1 ms for each remaining stripe, because a producer holds the lock on its key until its transaction ends.
 create function queue.lock_some_keys(stripes bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -419,8 +420,8 @@ begin atomic
 end;
 
 -- Takes the uniqueness keys of the jobs in `ids` for a requeue, and returns the jobs that may be requeued. Omits a job if another job
--- holds its key or is about to take it. Waits at most one second in total for concurrent enqueues. Each job holds its key for the same
--- period as before, except that a key that was held for an interval is not taken again.
+-- holds its key or is about to take it. Waits at most one second in total for concurrent enqueues, plus 1 ms for each remaining key. Each
+-- job holds its key for the same period as before, except that a key that was held for an interval is not taken again.
 create function queue.retake_keys(ids bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -471,10 +472,10 @@ $$;
 -- requeued only once. A second operator or a discard skips the row or finds it deleted, and a claim sees the job only after the commit.
 -- Rows are locked in the order of their ids.
 --
--- If another job holds the uniqueness key of a dead letter, the dead letter stays, unless `force` is set. With `force`, both jobs are
--- live. A quarantined job leaves the quarantine lane, because the operator considers the job fixed. A job that blocks its ordering key
--- keeps its position. If the key has continued without the job, the job goes to the end of the key's queue under the key's lock, and
--- stays dead if the lock is not available.
+-- If another job holds the uniqueness key of a dead letter, the dead letter stays, unless `force` is set. With `force`, both jobs are live.
+-- A quarantined job leaves the quarantine lane, because the operator considers the job fixed. A job that blocks its ordering key keeps its
+-- position. If the key has continued without the job, the job goes behind the key's blocked jobs under the key's lock, and stays dead if
+-- the lock is not available.
 create function queue.requeue_all(ids bigint[], force boolean default false) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan

@@ -3,7 +3,7 @@
 -- $1 queue or null  $2 job types or null  $3 exclusive upper bound of the ids  $4 minimum age in seconds  $5 maximum age in seconds
 -- $6 text in the error of the last failed attempt  $7 required metadata  $8 maximum number of jobs
 -- $9 key and $10 seq after which to continue
--- Safe: read-only. The operation on the jobs is fenced separately.
+-- Safe: read-only. The operation for which the jobs are selected is fenced separately.
 select b.key, b.seq, b.id
 from queue.blocked b
 where (b.key, b.seq) > ($9, $10) and b.id < $3

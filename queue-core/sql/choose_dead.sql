@@ -2,7 +2,7 @@
 -- $1 queue or null  $2 job types or null  $3 exclusive upper bound of the ids
 -- $4 minimum and $5 maximum time since death in seconds
 -- $6 text in the last error  $7 required metadata  $8 maximum number of jobs  $9 id after which to continue
--- Safe: read-only. The operation on the jobs is fenced separately.
+-- Safe: read-only. The operation for which the jobs are selected is fenced separately.
 select d.id
 from queue.dead d
 where d.id > $9 and d.id < $3

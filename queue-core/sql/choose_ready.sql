@@ -1,7 +1,7 @@
 -- Selects the next ready jobs that match a filter, after the given position. The jobs are sorted by lane and position, so repeated calls
 -- read each entry once.
 -- $1 to $8 as in choose_blocked.sql  $9 lane and $10 seq after which to continue  $11 priority of the jobs to skip, or null
--- Safe: read-only. The operation on the jobs is fenced separately.
+-- Safe: read-only. The operation for which the jobs are selected is fenced separately.
 with chosen as materialized (
   select distinct l.lane
   from queue.lane l
@@ -22,6 +22,6 @@ cross join lateral (
   order by r.seq
   limit $8
 ) r
--- Sorts by the lane of `chosen` instead of `ready`, so the scan stops once it has enough jobs.
+-- Sorts by the lane of `chosen` instead of the lane of `ready`, so that the scan stops once it has enough jobs.
 order by c.lane, r.seq
 limit $8

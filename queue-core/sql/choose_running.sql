@@ -1,6 +1,6 @@
 -- Selects the next running jobs that match a filter, after the given id.
 -- $1 to $8 as in choose_blocked.sql  $9 id after which to continue
--- Safe: read-only. The operation on the jobs is fenced separately.
+-- Safe: read-only. The operation for which the jobs are selected is fenced separately.
 select u.id
 from queue.lease h
 cross join lateral pg_catalog.unnest(h.ids) u (id)

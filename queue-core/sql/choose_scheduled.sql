@@ -1,6 +1,6 @@
 -- Selects the next scheduled jobs that match a filter, after the given id.
 -- $1 to $8 as in choose_blocked.sql  $9 id after which to continue  $10 priority of the jobs to skip, or null
--- Safe: read-only. The operation on the jobs is fenced separately.
+-- Safe: read-only. The operation for which the jobs are selected is fenced separately.
 select s.id
 from queue.scheduled s
 where s.id > $9 and s.id < $3

@@ -1,6 +1,7 @@
 -- Finds missing day partitions, unattached tables that have a partition's name, rows of current days in default partitions, and too many
 -- days of history. Returns one row per unattached table, and one row per other kind of finding.
--- $1 schema  $2 minimum number of days ahead  $3 number of days ahead that workers create  $4 maximum number of days of history
+-- $1 schema  $2 number of days ahead that must have partitions  $3 number of days ahead for which workers create partitions
+-- $4 number of days of history above which a finding is returned
 -- Safe: read-only. Reads one end of one index per default partition.
 with day as materialized (
   select d.n, p.parent, p.parent || '_' || to_char((clock_timestamp() at time zone 'UTC')::date + d.n, 'YYYYMMDD') as name

@@ -1,5 +1,5 @@
--- Finds ordering keys whose head no longer exists, among the first thousand keys with blocked jobs. Returns one row per key, up to
--- twenty.
+-- Finds ordering keys whose head, the job named by the key's row in active_key, no longer exists. Checks the first thousand keys with
+-- blocked jobs. Returns one row per key, up to twenty.
 -- Safe: read-only. `offset 0` forces a lookup per job, because a plan made before the first key existed would scan all jobs.
 with recursive waiting (key) as (
   (select b.key from queue.blocked b order by b.key limit 1)

@@ -1,6 +1,6 @@
 -- Finds overdue maintenance: audit entries that were not pruned, and metrics that were not rolled up. Returns one row per kind of
 -- finding.
--- $1 maximum number of audit entries, with a margin  $2 maximum age of metrics in ms
+-- $1 number of audit entries above which pruning is overdue, including a margin  $2 age of metrics in ms above which a roll-up is overdue
 -- Safe: read-only. Reads at most $1 + 1 audit entries, and the oldest row of the metrics that were not rolled up.
 select 'many_notes' as kind, format('the audit log has more than %s entries', $1::int) as message,
   'delete ' || 'from queue.audit a where a.id <= (select max(m.id) - 10000 from queue.audit m)' as fix, '{}'::jsonb as facts

@@ -1,5 +1,5 @@
 -- Returns the current role, its memberships in the store's roles, and the store's roles that lack a privilege required by this release.
--- $1 schema  $2 roles  $3 for each role, a function that the role may execute
+-- $1 schema  $2 roles  $3 for each role, a function that the role must be able to execute
 -- Safe: read-only. Reads only catalogs.
 with wanted as materialized (
   select r.oid as role, r.rolname, w.function

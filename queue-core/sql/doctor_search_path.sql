@@ -1,5 +1,6 @@
--- Finds objects in schemas of the search path that shadow built-in functions or operators, objects in the store's schema that do not
--- belong to the store, and privileges of PUBLIC in the store. Returns the first twenty objects of each kind of finding.
+-- Finds objects in schemas of the search path that shadow built-in functions or operators, and those schemas if PUBLIC may create objects
+-- in them. Also finds privileges of PUBLIC in the store, and objects in the store's schema that do not belong to the store. Lists at most
+-- the first twenty objects of each kind.
 -- $1 schema
 -- Safe: read-only. Reads only catalogs.
 with open as materialized (

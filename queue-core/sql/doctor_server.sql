@@ -1,4 +1,5 @@
--- Finds settings of the server, the database and the login that impair a store. Returns one row per setting.
+-- Finds settings and states of the server, the database, the login and this connection that impair a store. Returns one row per kind of
+-- finding.
 -- $1 minimum timeout in ms  $2 minimum number of free sessions  $3 networks in which a connection needs no encryption
 -- Safe: read-only.
 with setting as materialized (

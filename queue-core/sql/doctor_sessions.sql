@@ -1,6 +1,7 @@
 -- Finds what prevents vacuum from removing dead rows: sessions and prepared transactions of this database, replication slots, and
 -- standbys. Also finds workers that log in as superusers. Returns one row per finding, up to twenty per kind.
--- $1 maximum age of a transaction in ms  $2 maximum age of a snapshot in transactions, for findings whose start time is not known
+-- $1 age in ms above which a transaction is returned
+-- $2 age in transactions above which a snapshot with an unknown start time is returned
 -- Safe: read-only, and never waits for a lock. The result contains only those details of other sessions that the current role may see.
 (select 'long_transaction' as kind,
   format('session %s (%s, %s) has been in a transaction %s', a.pid, a.usename,

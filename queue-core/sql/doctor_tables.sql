@@ -1,7 +1,8 @@
 -- Finds problems with the store's tables, indexes and sequences, and an approaching transaction id wraparound of the database. Returns
 -- one row per problem, up to twenty per kind.
--- $1 schema  $2 maximum number of dead rows  $3 maximum age of an unfrozen transaction id, in transactions
--- $4 maximum used fraction of a sequence  $5 the store's tables
+-- $1 schema  $5 the store's tables
+-- Thresholds above which a value is a problem: $2 dead rows of a table, $3 age of the oldest unfrozen transaction id in transactions,
+-- $4 used fraction of a sequence
 -- Safe: read-only. Reads only catalogs and statistics.
 (select 'bloat' as kind,
   format('%s has %s dead and %s live rows, and was last vacuumed %s', t.relname, t.n_dead_tup, t.n_live_tup,

@@ -32,7 +32,7 @@ limit 20)
 union all
 select 'no_listener', format('%s workers are alive and none listens', count(*)), null, jsonb_build_object('workers', count(*))
 from known w
--- Workers that started less than five seconds ago are excluded, because their listener may not have connected yet.
+-- Excludes workers that started less than five seconds ago, because their listeners may not have connected yet.
 where w.alive and w.started_at < clock_timestamp() - interval '5 s'
   and not exists (select from pg_catalog.pg_stat_activity a where a.datname = current_database() and a.application_name = 'queue-worker listen')
 having count(*) > 0

@@ -1,4 +1,4 @@
--- nothing -> ready | scheduled: enqueues one job, in a separate transaction whose commit does not wait for the disk.
+-- nothing -> ready | scheduled: enqueues one job, in a separate transaction whose commit does not wait for the WAL flush.
 -- $1 job type  $2 payload as JSON text  $3 queue  $4 priority  $5 max_attempts  $6 run at, or null  $7 delay in ms, or null
 -- Safe: sent only outside a transaction. synchronous_commit is therefore off for this statement only, even if the statement fails. Later
 -- statements on the connection use the previous value. For all other properties, see enqueue.sql.

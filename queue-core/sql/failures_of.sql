@@ -1,4 +1,4 @@
--- Returns the latest $2 failed attempts of each job in $1, oldest first.
+-- Returns the latest $2 failed attempts of each job in $1, ordered by job id, then oldest first.
 -- $1 ids  $2 maximum number of attempts per job
 select i.id, f.attempt, f.at, f.ran_ms, f.error
 from pg_catalog.unnest($1::bigint[]) i (id)

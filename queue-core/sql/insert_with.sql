@@ -3,7 +3,7 @@
 -- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now
 -- $5 options, or null; only queue, key, key_policy, fair, meta and system are read  $6 expires at, or null for never
 -- Safe: see insert_all.sql. The caller has locked the ordering keys, so the jobs of a key are ordered by commit. The statement writes one
--- hint for each key, from which a worker later unblocks the key's first job.
+-- hint for each key, so that a worker later unblocks the key's first job.
 with reserved as materialized (
   select array(
     select queue.next_id()

@@ -1,4 +1,4 @@
--- Returns the logs of a job's last twenty attempts, in the order of the attempts.
+-- Returns the logs of a job's last twenty attempts that have a log, oldest attempt first. See queue.logs.
 -- $1 id of the job
 -- Safe: read-only.
 select attempt, at, cut, text

@@ -1,7 +1,7 @@
--- Returns the combinations of queue, job type and version that a live worker serves, as positions in the parameter arrays. The first
+-- Returns the positions, in the parameter arrays, of the combinations of queue, job type and version that a live worker serves. The first
 -- position is 1.
 -- $1 queues  $2 job types  $3 versions
--- Safe: read-only. A worker of a release that does not report job types is assumed to serve all job types.
+-- Safe: read-only. A worker whose release does not report job types is assumed to serve all job types.
 select a.place
 from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::smallint[]))
   with ordinality a (queue, job_type, version, place)

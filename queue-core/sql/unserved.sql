@@ -1,8 +1,8 @@
 -- Returns the combinations of queue, job type and version that have ready jobs and are served by no live worker. Also returns the number
 -- of ready jobs of each combination, and whether there may be more.
--- $1 maximum number of ready jobs counted per row; at most ten times this number is counted in total
--- $2 maximum number of rows, which are sorted by name
--- Safe: read-only. A worker of a release that does not report job types is assumed to serve all job types.
+-- $1 maximum number of ready jobs counted per row; the maximum in total is ten times this number
+-- $2 maximum number of rows, in the order of queue and job type
+-- Safe: read-only. A worker whose release does not report job types is assumed to serve all job types.
 with chosen as materialized (
   select l.queue, l.job_type, pg_catalog.array_agg(distinct l.lane) as lanes
   from queue.lane l
@@ -22,7 +22,7 @@ with chosen as materialized (
 )
 select c.queue, queue.type_of(c.job_type) as job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or k.partial as partial,
   queue.version_of(c.job_type) as version
--- Sorted like the result. The query therefore ends at the limit, without counting the jobs of the combinations that follow.
+-- The subquery has the order of the result, so the query stops at the limit without counting the jobs of later combinations.
 from (select c.queue, c.job_type, c.lanes from chosen c order by c.queue, c.job_type) c
 cross join share s
 cross join lateral (

@@ -1,4 +1,4 @@
-//! Errors returned by enqueues, by a handler's own transaction, and by operations. Each variant represents a case that callers handle
+//! Errors returned by enqueues, operations, migrations and handlers' transactions. Each variant represents a case that callers handle
 //! differently. No variant contains a job payload.
 
 mod message;
@@ -12,7 +12,7 @@ use crate::{
     program::program_name,
 };
 
-/// Error of a definition, an enqueue, an operation, a migration or a handler's transaction.
+/// Error returned by an enqueue, an operation, a migration or a handler's transaction, or caused by an invalid definition.
 ///
 /// ```no_run
 /// # use queue_core::{Error, Job as _, job};
@@ -75,7 +75,7 @@ pub enum Error {
     OneOfMany {
         /// Index of the invalid job, counted from 0.
         index: usize,
-        /// Error of the invalid job.
+        /// Error caused by the invalid job.
         source: Box<Error>,
     },
     /// A node of a flow cannot be enqueued, so no job of the flow is enqueued.
@@ -83,7 +83,7 @@ pub enum Error {
     Node {
         /// Name of the invalid node.
         node: String,
-        /// Error of the invalid node.
+        /// Error caused by the invalid node.
         source: Box<Error>,
     },
     /// The queue is at its capacity. After this error the transaction can only be rolled back. See
@@ -114,7 +114,7 @@ pub enum Error {
         /// Actual encoding of the database.
         encoding: String,
     },
-    /// The login lacks privileges in the store's schema. A login needs all privileges or the privileges of a worker.
+    /// The login lacks privileges in the store's schema: `USAGE` on the schema or, for a worker's login, the privileges of a worker.
     #[error("the login `{login}` lacks rights in the schema `{schema}`; grant them: `{fix}`{}", roles_hint(schema, .not_inherited))]
     NoRights {
         /// Schema where the login lacks privileges.
@@ -307,8 +307,8 @@ pub enum Error {
         /// Requested operation as a participle, such as `requeued`.
         done: String,
     },
-    /// The state of the job allows the operation, but another transaction has locked the job. The other transaction is changing the job
-    /// or running its handler.
+    /// The state of the job allows the operation, but another transaction has locked the job. The other transaction changes the job, or
+    /// belongs to the job's handler.
     #[error(
         "job {job} is {state}, but another transaction has it locked, possibly the one in which it runs; try again after that has ended"
     )]
@@ -367,7 +367,7 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// Returns a hint to create a role for the login, or an empty string if the login is a member of a role that it does not inherit.
+/// Returns a hint to create a role for the login. The hint is empty if the login is already a member of a role with the privileges.
 fn roles_hint(schema: &str, not_inherited: &[String]) -> String {
     if not_inherited.is_empty() {
         let name = program_name();

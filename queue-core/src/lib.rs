@@ -30,7 +30,7 @@
 //! ```
 //!
 //! This crate defines and enqueues jobs, so a web server links only this crate. The crate `queue-worker` runs jobs. If handlers have
-//! dependencies that the server should not link, write them as functions with [`handler`](macro@handler) in the crate of the worker.
+//! dependencies that the server should not link, write the handlers as functions with [`handler`](macro@handler) in the worker's crate.
 //!
 //! # Where to start
 //!

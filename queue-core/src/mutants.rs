@@ -1,4 +1,4 @@
-//! Replacement of SQL statements at run time, to verify that tests detect a changed statement. Compiled only with `--cfg queue_mutants`,
+//! Replaces SQL statements at run time, to verify that tests detect a changed statement. Compiled only with `--cfg queue_mutants`,
 //! which `cargo guards` uses to build the tests.
 
 use std::{collections::HashMap, env, fs, sync::LazyLock};
@@ -11,7 +11,7 @@ static REPLACEMENTS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("QUEUE_MUTANTS {path}: {error}"))
 });
 
-/// Returns the replacement of `statement`, or `statement` itself if no replacement is configured.
+/// Returns the replacement for `statement`, or `statement` itself if no replacement is configured.
 ///
 /// # Panics
 /// Panics if the replacement file cannot be read or parsed. Without the panic, a statement that was not replaced would be reported as a

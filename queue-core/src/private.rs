@@ -24,7 +24,7 @@ pub use std::{
     unreachable,
 };
 
-/// Creates the registration of a job type with its `impl Handler`.
+/// Creates the registration of a job type that implements `Handler`.
 pub const fn registration<T: Handler>() -> Registration {
     Registration::of::<T>()
 }

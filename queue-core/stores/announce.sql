@@ -1,8 +1,9 @@
 -- nothing | leaving -> leaving: for one second, no transaction that enqueues for the tenant $2 can begin in this store. Returns true, or no
--- row if another process has announced the same within the last two seconds.
--- $1 schema of the store  $2 key
--- Safe: if the process that moves the tenant is killed, the row has no effect after that second. The pause after it lets transactions begin
--- although several processes advance the move. Citus permits only immutable operators in this condition.
+-- row if another process has announced the move within the last two seconds.
+-- $1 schema of the store  $2 key of the tenant
+-- Safe: if the process that moves the tenant is killed, the row has no effect after that second. In the following second, no process can
+-- announce the move again, so transactions can begin even if several processes advance the move. Citus permits only immutable operators in
+-- this condition.
 insert into queue.leaving as l (schema, key, until)
 values ($1, $2, now() + interval '1 second')
 on conflict (schema, key) do update

@@ -1,5 +1,5 @@
--- tenant, locked: locks the row of the moving tenant $2 until keys are held for it. Returns true, or no row if the tenant has arrived in this
--- store or the move is over.
+-- tenant, locked: locks the row of the moving tenant $2, so that the same transaction can hold ordering keys for the tenant. Returns true,
+-- or no row if the tenant has arrived in this store or if the move has ended.
 -- $1 schema of the store  $2 key  $3 epoch of the move
 select true
 from queue.tenant t

@@ -1,5 +1,5 @@
 -- place -> place: starts to move every tenant of the store $1 to another open store. Returns the keys of the tenants.
--- $1 store  $2 new store of all tenants, or null to let the hash of each tenant's key choose
+-- $1 store  $2 new store of all tenants, or null to choose each tenant's store by rendezvous hashing of the key
 -- Safe: tenants that are already being moved are not changed. Of two concurrent calls, the second finds the moves that the first has
 -- started, and changes nothing.
 with chosen as (

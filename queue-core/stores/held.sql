@@ -1,5 +1,5 @@
--- Returns the jobs that hold ordering keys for a tenant that moves to this store, and the keys. Runs in the store's schema, not in the
--- schema of the placement tables.
+-- Returns the ids and ordering keys of the jobs that hold keys for a tenant that is moving to this store. Runs in the store's schema, not
+-- in the schema of the placement tables.
 -- $1 metadata of these jobs, as a JSON object
 with lanes as materialized (
   select l.lane from queue.lane l where l.queue = 'tenant:move' and l.job_type = 'tenant:move'

@@ -2,10 +2,10 @@
 -- every database with stores. The home database uses `store` and `place`, and the databases with stores use `tenant` and `leaving`. This
 -- file can be applied repeatedly.
 --
---   store   written by operators (add, open, close, remove)
---   place   written once when a tenant is assigned to its first store, and afterwards only by moves
---   tenant  in the store's own database; an enqueue for the tenant locks the row, and a move changes the row
---   leaving in the store's own database; written by a move before it changes the row of `tenant`
+--   store    written by operators (add, open, close, remove)
+--   place    written once when a tenant is assigned to its first store, and afterwards only by moves
+--   tenant   in the store's own database; an enqueue for the tenant locks the row, and a move changes the row
+--   leaving  in the store's own database; written by a move before the move changes the row of `tenant`
 
 create table if not exists queue.store (
   name      text         not null,
@@ -48,8 +48,8 @@ create table if not exists queue.tenant (
   constraint tenant_pkey primary key (schema, key)
 );
 
--- One row for each pair of a tenant and a store that a move has tried to close. Until the time `until`, no transaction that enqueues for
--- the tenant can begin in the store, so the transactions that the move waits for are not followed by others.
+-- One row for each pair of a tenant and a store from which the tenant is or was being moved (announce.sql). Until the time `until`, no
+-- transaction that enqueues for the tenant can begin in the store, so the move waits only for transactions that have already begun.
 create table if not exists queue.leaving (
   schema  text         not null,
   key     text         not null,

@@ -1,5 +1,6 @@
 -- Returns one row for each tenant that is being moved, longest-running move first. `store` is the new store, and `leaves` is the old
--- store. Beyond the maximum, each pair of stores gets the same share, so moves that cannot proceed do not hide others.
+-- store. If there are more moves than the maximum, each pair of stores gets the same share, so moves that cannot proceed do not hide
+-- others.
 -- $1 maximum number of moves
 select m.key, m.store, m.epoch, m.leaves, m.is_fenced, m.moved_at
 from (

@@ -1,7 +1,7 @@
 -- scheduled, parked, blocked, step, expiry, job, unique_key: makes all due times and expiry times $1 ms earlier. Used in tests.
--- $1 ms
--- Safe: positions and ids stay the same, and no job becomes ready. Rows locked by other transactions are skipped, except rows of `step`,
--- whose locks the statement waits for.
+-- $1 duration in ms
+-- Safe: positions and ids stay the same, and no job becomes ready. Skips rows locked by other transactions, but waits for locks on rows of
+-- `step`.
 with waiting as (
   update queue.scheduled
   set run_at = greatest(run_at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')

@@ -1,7 +1,7 @@
 -- signal -> nothing, scheduled -> parked: deletes the signals $2 that an attempt of the job $1 received. Unless $3 is null, also parks
 -- the job to wait for the signals $3. Used in tests.
 -- $1 job  $2 sequence numbers of received signals  $3 names of awaited signals, or null  $4 timeout in ms, or null
--- Safe: runs in the test's transaction, which had locked the job's row in ready and has just snoozed the job.
+-- Safe: runs in the test's transaction, which locked the job's row in ready and then snoozed the job.
 with eaten as (
   delete from queue.signal
   where id = $1 and seq = any ($2::bigint[])

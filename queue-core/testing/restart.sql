@@ -1,7 +1,7 @@
 -- scheduled -> ready: restarts the job $1 after an attempt. Used in tests.
 -- $1 job  $2 type and version as stored  $3 new payload as JSON text
--- Safe: runs in the test's transaction, which had locked the job's row in ready and has just snoozed the job. Like queue.restart, but
--- without a lease.
+-- Safe: runs in the test's transaction, which has locked the job's row in ready and then snoozed the job. Like queue.restart, but without
+-- a lease.
 with deleted as (
   delete from queue.scheduled
   where id = $1

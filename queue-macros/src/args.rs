@@ -1,4 +1,4 @@
-//! Parser of the options inside `#[job(..)]`.
+//! Parser for the options inside `#[job(..)]`.
 //!
 //! After a mistake, parsing continues at the next comma. All mistakes are therefore reported together, each at the token that the user
 //! wrote. The parser does not depend on the meaning of the options, because nearly all options are methods with the same name on `Options`
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     pub(crate) calls: Vec<(Ident, Value)>,
 }
 
-/// Names of all options, each with an example that error texts quote.
+/// Names of all options, each with an example for error messages.
 const OPTIONS: &[(&str, &str)] = &[
     ("name", r#"name = "send_email""#),
     ("aliases", r#"aliases = ["old_name"]"#),

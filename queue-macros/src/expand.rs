@@ -1,6 +1,6 @@
 //! Expansion of `#[job]`: an `impl JobType` for the struct, and the registration of its handler and schedule.
 //!
-//! Most options become calls of the `Options` methods with the same names. The method name keeps the option's span, so that an editor
+//! Most options expand to calls to the `Options` methods with the same names. The method name keeps the option's span, so that an editor
 //! shows the method's documentation. Types and values keep their spans as well, so that rustc reports errors at their position in the
 //! attribute.
 
@@ -129,7 +129,7 @@ fn fair_key(root: &TokenStream, args: &Args) -> TokenStream {
     }
 }
 
-/// Generates the conversion of an expression over the payload into text.
+/// Generates code that converts an expression over the payload to text.
 fn text(root: &TokenStream, key: &Expr) -> TokenStream {
     let text = quote_spanned!(key.span()=> #root::private::ToString::to_string(&(#key)));
     quote!(#root::private::Some(#root::private::Cow::Owned(#text)))

@@ -1,8 +1,8 @@
 //! Error reporting, and the expansion of an invalid attribute.
 //!
-//! The item is always emitted, if possible together with an `impl JobType` that has the valid options. Otherwise, rustc would also report
-//! a missing struct or a missing implementation. The user therefore sees one message per mistake. No registration is generated, because
-//! rustc would report a missing handler for it.
+//! The item is always emitted, so that rustc does not also report a missing struct. If possible, an `impl JobType` with the valid options
+//! is emitted too, so that rustc does not report a missing implementation. The user therefore sees one message per mistake. No
+//! registration is generated, because rustc would report a missing handler for it.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote};
@@ -26,7 +26,7 @@ impl Mistakes {
         }
     }
 
-    /// Returns the value of `result`. Records an error as a mistake and returns `None`.
+    /// Returns the value of `result`. If `result` is an error, records the error as a mistake and returns `None`.
     pub(crate) fn record<T>(&mut self, result: Result<T>) -> Option<T> {
         result.map_err(|mistake| self.push(mistake)).ok()
     }
@@ -54,7 +54,7 @@ pub(crate) fn item(item: &TokenStream, mistakes: Mistakes) -> TokenStream {
 /// length is the first error. rustc treats this type as already reported and does not compare it with the handler's return type.
 ///
 /// A struct with generic parameters gets an implementation for all arguments that satisfy the bounds of a payload. A struct with
-/// `&'static` references is emitted without the derives of serde, whose implementations do not satisfy these bounds.
+/// `&'static` references is emitted without its serde derives, because the derived implementations do not satisfy these bounds.
 pub(crate) fn job(item: &TokenStream, mut input: Input, mut args: Args, mistakes: Error) -> TokenStream {
     let mut errors = mistakes.into_iter().map(Error::into_compile_error);
     let output = match &args.output {
@@ -74,8 +74,8 @@ pub(crate) fn job(item: &TokenStream, mut input: Input, mut args: Args, mistakes
     quote!(#item #payload #job #(#errors)*)
 }
 
-/// Returns a struct without its visible derives of serde, and an implementation of `Payload` that is never called. A struct without visible
-/// derives of serde is returned unchanged.
+/// Returns a struct without its visible serde derives, and an implementation of `Payload` that is never called. A struct without visible
+/// serde derives is returned unchanged.
 fn without_serde(item: &TokenStream, input: &Input, root: &TokenStream) -> (TokenStream, TokenStream) {
     let is_serde = |path: &Path| path.segments.last().is_some_and(|last| last.ident == "Serialize" || last.ident == "Deserialize");
     let Ok(mut parsed) = syn::parse2::<ItemStruct>(item.clone()) else { return (item.clone(), TokenStream::new()) };
@@ -119,7 +119,7 @@ pub(crate) fn unknown_word(what: &str, word: &Ident, known: &[&str]) -> Error {
     Error::new(word.span(), format!("unknown {what} `{word}`; {hint}"))
 }
 
-/// Returns the edit distance between two words: the minimum number of letters to insert, remove or change.
+/// Returns the Levenshtein distance between two words.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (at, letter) in one.chars().enumerate() {

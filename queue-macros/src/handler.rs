@@ -1,8 +1,8 @@
-//! Expansion of `#[handler]`: a type with the name of the function, an implementation of `JobRunner` or `BatchRunner` for the type, and one
+//! Expansion of `#[handler]`: a type with the function's name, an implementation of `JobRunner` or `BatchRunner` for the type, and one
 //! registration.
 //!
-//! The generated type is an empty enum, which exists only in the namespace of types. The function therefore stays callable under the same
-//! name. The enum belongs to the user's crate, so it can implement the trait even if the job type is in another crate.
+//! The generated type is an empty enum, which exists only in the type namespace. The function therefore stays callable under the same name.
+//! The enum belongs to the user's crate, so it can implement the trait even if the job type is in another crate.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -21,7 +21,7 @@ use crate::{
     value::KnownOption,
 };
 
-/// Names of all options, each with an example that error texts quote.
+/// Names of all options, each with an example for error messages.
 const OPTIONS: &[(&str, &str)] = &[("state", "state(Mailer, Db)"), ("crate", "crate = my::path::to::queue_core")];
 
 /// Names of the context types.
@@ -248,8 +248,8 @@ impl Function {
     }
 }
 
-/// Generates the argument for the second parameter. A reference is converted by `into_context`, so that rustc explains a mismatch of the
-/// context types and reports it at the parameter.
+/// Generates the argument for the second parameter. A reference is converted by `into_context`, so that rustc explains a context type
+/// mismatch and reports it at the parameter.
 fn context_argument(root: &TokenStream, parameter: &Type, cx: &Ident) -> TokenStream {
     let Type::Reference(reference) = parameter else { return cx.to_token_stream() };
     match &*reference.elem {

@@ -1,4 +1,4 @@
-//! Parser of the item under `#[job]`, a struct without generic parameters. The default name of the job type is derived from the struct's
+//! Parser for the item under `#[job]`, a struct without generic parameters. The default name of the job type is derived from the struct's
 //! name.
 //!
 //! Only the head of the item must have known syntax. serde and rustc check the fields, so new field syntax requires no new release of this
@@ -15,7 +15,7 @@ use syn::{
 
 use crate::{fallback::Mistakes, value::is_name};
 
-/// Error text for a payload that borrows.
+/// Error message for a payload that borrows.
 pub(crate) const OWNS_ITS_DATA: &str = "a payload owns its data, because it is read from the database; use owned types without a lifetime, such as `String` rather than `&str`";
 
 /// Head of the struct under `#[job]`.

@@ -20,7 +20,7 @@ mod value;
 
 use proc_macro::TokenStream;
 
-/// Makes a struct a job type. Implements `JobType` for the struct and registers its handler with the workers of this binary unless the
+/// Turns a struct into a job type. Implements `JobType` for the struct and registers its handler with the workers of this binary unless the
 /// type is `send_only`.
 ///
 /// The attribute belongs on the payload struct, which is emitted unchanged and must derive serde's `Serialize` and `Deserialize`. Enums,
@@ -46,7 +46,7 @@ use proc_macro::TokenStream;
 /// # Options
 ///
 /// All options are optional and may be given in any order. Each option may be given once, except for `limit`. All values are checked at
-/// compile time. The method of `queue_core::options::Options` with the same name documents an option in full.
+/// compile time. Each option is documented in full at the method of the same name on `queue_core::options::Options`.
 ///
 /// | option | meaning | value | default |
 /// |---|---|---|---|
@@ -90,11 +90,11 @@ pub fn job(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::job(args.into(), &item.into()).into()
 }
 
-/// Makes an `async fn` the handler of a job type and registers it with the workers of this binary.
+/// Turns an `async fn` into the handler of a job type and registers it with the workers of this binary.
 ///
-/// The function takes the job and its context, and may be in another crate than the job type. A web server then links only the crate with
-/// the job types, without the handlers and their dependencies. The job type must have the option `send_only`. A worker refuses to start if
-/// a job type has two handlers.
+/// The function takes the job and its context, and may be in a different crate from the job type. A web server then links only the crate
+/// with the job types, without the handlers and their dependencies. The job type must have the option `send_only`. A worker refuses to
+/// start if a job type has two handlers.
 ///
 /// ```ignore
 /// // In the crate `domain`, which depends on `queue-core`:

@@ -1,4 +1,4 @@
-//! Parser of the option `limit(..)`, which limits the concurrency and the start rate of jobs, as in
+//! Parser for the option `limit(..)`, which limits the concurrency and the start rate of jobs, as in
 //! `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`.
 
 use proc_macro2::TokenStream;

@@ -1,4 +1,4 @@
-//! Detection of a crate whose `Cargo.toml` renames the dependency `queue-core`. Without this check, rustc would only report that
+//! Detects whether the user's `Cargo.toml` renames the dependency `queue-core`. Without this check, rustc would only report that
 //! `queue_core` does not exist.
 
 use std::{env, fs};
@@ -7,7 +7,7 @@ use proc_macro2::Span;
 use syn::{Error, Ident};
 
 /// Returns the name to which the crate's manifest renames `queue-core`, and the error to report. Returns `None` if the dependency is not
-/// renamed. The error message contains `attribute`, the name of the attribute.
+/// renamed. `attribute` is the name of the attribute macro, for the error message.
 pub(crate) fn check(attribute: &str) -> Option<(Ident, Error)> {
     let name = other_name(&fs::read_to_string(env::var_os("CARGO_MANIFEST_PATH")?).ok()?)?;
     let message =

@@ -1,8 +1,8 @@
-//! Option names of other job systems, with hints that suggest the equivalent option of `#[job]` or method of an enqueue.
+//! Option names from other job systems, with hints that suggest the equivalent in this library: an option of `#[job]` or an enqueue method.
 
 use proc_macro2::Ident;
 
-/// Option names of other job systems, with the hints for the error message about an unknown option.
+/// Option names from other job systems, each with a hint for the error message about an unknown option.
 const HINTS: &[(&[&str], &str)] = &[
     (&["attempts", "max_retries", "retries"], "did you mean `max_attempts = 5`? The first attempt counts too"),
     (&["retry"], "did you mean `max_attempts = 5` or `backoff = exponential(\"1s\", max = \"10m\")`?"),
@@ -24,7 +24,7 @@ const HINTS: &[(&[&str], &str)] = &[
     (&["run_at"], "a later start is set at the enqueue, with `.at(..)`"),
 ];
 
-/// Returns the hint for an option name of another job system.
+/// Returns the hint for an option name from another job system.
 pub(crate) fn hint(name: &Ident) -> Option<&'static str> {
     HINTS.iter().find(|(names, _)| names.iter().any(|known| name == known)).map(|(_, hint)| *hint)
 }

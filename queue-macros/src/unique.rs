@@ -1,5 +1,5 @@
-//! Parser of the option `unique(..)`, such as `unique(fields(a, b), while = live, on_conflict = keep)`. The option specifies the fields
-//! of the uniqueness key, the duration for which a job holds the key, and the policy for conflicts.
+//! Parser for the option `unique(..)`, such as `unique(fields(a, b), while = live, on_conflict = keep)`. The option specifies the fields of
+//! the uniqueness key, the duration for which a job holds the key, and the policy for conflicts.
 //!
 //! The expansion borrows each field with the span of its name. rustc therefore reports a missing field at that name.
 

@@ -1,4 +1,4 @@
-//! Parser of the option `upgrade = from_v1` or `upgrade(1 = from_v1, 2 = from_v2)`: functions that convert payloads of older versions.
+//! Parser for the option `upgrade = from_v1` or `upgrade(1 = from_v1, 2 = from_v2)`: functions that convert payloads of older versions.
 //!
 //! This module checks that each older version has a function. rustc checks that the function returns the job's type.
 

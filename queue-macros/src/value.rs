@@ -1,4 +1,4 @@
-//! Parsers and checks of option values, one for each kind of value.
+//! Parsers and checks for option values, one for each kind of value.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,7 @@ use crate::{
     unique::Unique,
 };
 
-/// Value of an option. Most options expand to a call of the method with the same name on `Options` or `Backoff`.
+/// Value of an option. Most options expand to a call to the method with the same name on `Options` or `Backoff`.
 pub(crate) enum Value {
     Text(LitStr),
     Texts(Vec<LitStr>),
@@ -56,7 +56,7 @@ const BACKOFF_KINDS: &[&str] = &["fixed", "linear", "exponential"];
 /// Options that may follow the base delay of a backoff, each with an example.
 const BACKOFF_OPTIONS: &[(&str, &str)] = &[("max", r#"max = "10m""#), ("jitter", "jitter = 0.1")];
 
-/// Units of a duration in milliseconds, from the largest to the smallest.
+/// Units of a duration with their lengths in milliseconds, largest first.
 const UNITS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 /// Maximum delay of a backoff: 30 days. A longer delay would have no effect, because `queue-core` limits the delay to 30 days.

@@ -1,5 +1,5 @@
--- Returns whether any schedule is active, which means that it is neither paused nor withdrawn nor failed. Workers run this statement
--- until they start the schedule loop. Reads one index entry.
+-- Returns whether any schedule is active, that is, neither paused nor withdrawn nor failed. Workers run this statement until they start the
+-- schedule loop. Reads one index entry.
 select exists (
   select
   from queue.schedule s

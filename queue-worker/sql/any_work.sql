@@ -1,7 +1,7 @@
 -- Returns the kind of work in a store for which this process runs no worker: 0 no work, 1 ready jobs, 2 maintenance, such as due jobs,
 -- hints or leases to recover. Reads one index entry per lane and per kind of maintenance.
 -- $1 job types  $2 queues, null for any
--- Safe: read-only. A started worker queries again, and the next poll finds missed work.
+-- Safe: read-only. A worker that is then started queries again, and the next poll finds work that this query has missed.
 select case
   when exists (
     select

@@ -1,6 +1,6 @@
--- ready -> lease: claims jobs like claim_limited.sql if at least one of the limits applies per key. See queue.claim_keyed. For each fair
--- lane, also returns a row without a job, which contains the fair queue after which the next claim continues. The last row contains the
--- reason why the claim took fewer jobs than available.
+-- ready -> lease: claims jobs like claim_limited.sql, under limits of which at least one applies per key. See queue.claim_keyed. For each
+-- fair lane, also returns a row without a job, which contains the fair queue after which the next claim continues. The last row contains
+-- the reason why the claim took fewer jobs than available.
 -- $1 token  $2 worker  $3 ids of the limits  $4 lanes  $5 floor of each lane, or the fair queue after which to continue
 -- $6 whether each lane is fair  $7 maximum number of jobs per lane  $8 maximum number of jobs
 -- $9 leases with jobs that have finished on this worker since its last claim under any of these limits

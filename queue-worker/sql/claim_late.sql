@@ -1,5 +1,5 @@
 -- ready -> lease: claims jobs like claim.sql, but only late jobs. A job is late if its position was already below its lane's floor when
--- it was committed. Claims up to $6 jobs of the lanes $3 below the floors $4, at most $9 jobs per lane. Scans ranges of blocks of the
+-- it was committed. Claims up to $6 jobs below the floors $4 of the lanes $3, and at most $9 jobs per lane. Scans ranges of blocks of the
 -- table ready. Each range starts at a block in $5 and ends before the corresponding block in $8.
 -- $1 token  $2 worker  $3 lanes  $4 floors  $5 first block of each range  $6 maximum number of jobs  $7 maximum payload size in bytes
 -- $8 block after the last block of each range  $9 maximum number of jobs per lane

@@ -1,5 +1,5 @@
 -- lease -> done (expired) | done (cancelled) | ready: ends or releases leased jobs whose handler has not started and will not start.
--- Returns one row per job: true if the job expired, false if not, and null if the lease does not exist or does not contain the job.
+-- Returns one row per job: true if the job expired, false if not, and null if the lease does not exist or does not list the job.
 -- $1 tokens  $2 ids
 -- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. The database's clock decides
 -- whether a job has expired. A job that has not expired is released without counting its attempt. The position of a released job is its

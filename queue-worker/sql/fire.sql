@@ -1,6 +1,5 @@
--- schedule, fire, nothing -> ready | scheduled | blocked: fires due ticks of schedules, unless the schedule has changed since it was
--- read. Returns the outcome of each tick with the position of its schedule, counted from 1. The arrays $1 to $7 have one item per
--- schedule:
+-- schedule, fire, nothing -> ready | scheduled | blocked: fires the due ticks of each schedule that has not changed since it was read.
+-- Returns the outcome of each tick with the position of its schedule, counted from 1. The arrays $1 to $7 have one item per schedule:
 -- $1 name  $2 definition  $3 next tick as read, or null  $4 ticks as the text of an array  $5 enqueue, miss or fail
 -- $6 following tick, or null  $7 reason why there is no following tick, or the error to record
 -- $8 lock timeout in ms, for all schedules

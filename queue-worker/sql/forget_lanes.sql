@@ -1,5 +1,5 @@
 -- lane (leaving) -> nothing: deletes lane rows whose scan is complete and found no job. Returns the number of deleted rows. If a lane has
--- a job, records the current time as the last use of its row. If a scan is not complete, records $4 as its position.
+-- a job, records the current time as the last use of its row. If the scan of a lane is not complete, records $4 as its position.
 -- $1 lanes  $2 transactions that marked the rows, from due_lanes.sql  $3 whether each lane has jobs  $4 last id scanned
 -- Safe: the transactions that used the row for an enqueue ended before the scan. Later transactions ignore the marked row, and insert a
 -- new row.

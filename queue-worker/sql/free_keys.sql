@@ -2,7 +2,7 @@
 -- the key $1. Returns one row per freed key: the last key scanned (null at the end), the head, and the first blocked job with its queue
 -- and type. If no key was freed, returns one row with only the last key scanned.
 -- $1 key to start after  $2 maximum number of keys
--- Safe: a head is written in the transaction of its job or later, and is deleted with its job or earlier. Therefore one snapshot shows a
+-- Safe: a head is written in the transaction of its job or later, and is deleted with its job or earlier. A snapshot therefore shows a
 -- head without its job only if an operator deleted rows. Locked rows are skipped. The hint releases the key's blocked jobs, as it does
 -- whenever a head has ended.
 with recursive waiting (key, nth) as (

@@ -1,7 +1,7 @@
--- Returns the lanes created since the snapshot $1 that a worker with the job types $2 and the queues $3 serves. Also returns this
--- statement's snapshot for the next call. The snapshot's oldest transaction id alone would not suffice: while that transaction is open,
--- every call would return the same lanes again. Returns all lanes if $1 is null or contains ids that this server has not assigned yet. In
--- the latter case, a failover has lost transactions, and their ids are assigned again.
+-- Returns the lanes that were created since the snapshot $1 and belong to the job types $2 and the queues $3. Also returns this statement's
+-- snapshot for the next call. The snapshot's oldest transaction id alone would not suffice: while that transaction is open, every call
+-- would return the same lanes again. Returns all lanes if $1 is null or contains ids that this server has not assigned yet. Such ids show
+-- that a failover has lost transactions, whose ids will be assigned again.
 -- A lane whose transaction id is not assigned yet was restored from another cluster. A call for all lanes returns such lanes too.
 -- $1 snapshot as text, or null for all lanes  $2 job types  $3 queues, or null for any
 select h.horizon, l.lane, l.queue, l.job_type, l.priority, l.solo, l.lined

@@ -1,5 +1,5 @@
--- Returns the sessions that hold or await a lock that blocks writes to the store's tables. Returns one row per table and session, oldest
--- transaction first.
+-- Returns up to 20 locks that block writes to the store's tables, each with the session that holds or awaits the lock. The oldest
+-- transactions come first.
 -- Safe: read-only, and never waits for a lock. Runs only after a statement has exceeded its lock timeout.
 select c.relname::text as relation, a.pid, a.usename::text as role, a.application_name as application
 from pg_catalog.pg_locks l

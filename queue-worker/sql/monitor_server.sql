@@ -2,7 +2,7 @@
 -- snapshot that prevents vacuuming, and the age in seconds of the oldest transaction with a snapshot. The last age is null if there is no
 -- such transaction or if this role may not see it.
 -- $1 schema
--- Safe: read-only. Reads only the server's statistics.
+-- Safe: read-only. Reads only system catalogs and statistics views.
 select
   (select count(*)::integer
    from pg_inherits i

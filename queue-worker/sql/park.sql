@@ -1,7 +1,7 @@
--- lease -> dead | nothing: turns a job whose verdict the server keeps rejecting into a dead letter. Returns whether the job is now a dead
--- letter, or no row if the call was rejected.
+-- lease -> dead | nothing: makes a job a dead letter, because the server keeps rejecting the job's verdict. Returns whether the job is now
+-- a dead letter, or no row if the call was rejected.
 -- $1 token  $2 id  $3 lane  $4 attempt  $5 crashes  $6 error
--- Safe: fenced like a verdict, under the lock on its lease. The job may already have an entry in another table, because it is in history
+-- Safe: fenced like a verdict, under a lock on the lease. The job may already have an entry in another table, because it is in history
 -- or because an operator inserted the entry manually. In this case the job is only removed from the lease. The statement writes as little
 -- as possible, because the database rejects writes for this job.
 with held as materialized (

@@ -1,6 +1,6 @@
--- lane (leaving) -> lane (leaving): advances lane rows that are marked for deletion. If a transaction in $1 marked a row, every snapshot
--- sees the mark, and the row gets the id of the current transaction (`passed`). Once all running transactions are newer than `passed`,
--- the row gets the highest job id (`above`). All jobs that were enqueued with the row are then visible.
+-- lane (leaving) -> lane (leaving): advances the deletion of marked lane rows. The marks of the transactions $1 are visible to every
+-- snapshot. A row with such a mark gets the id of the current transaction (`passed`). Once all running transactions are newer than
+-- `passed`, the row gets the highest job id (`above`). All jobs that were enqueued with the row are then visible.
 -- $1 transactions, from unseen_lanes.sql  $2 maximum number of rows
 -- Safe: rows are locked and checked again. No job that was enqueued with the row has an id above the recorded one, because all
 -- transactions that used the row have ended.

@@ -1,8 +1,8 @@
--- Reads all conditions that could end an idle worker's sleep, at minimal cost. Returns whether a lane was created since the snapshot $1,
--- the milliseconds until the next job is due by the database's clock (null if no job has a due time), and the last number drawn from
--- id_seq. A change of this number shows that jobs may have become ready, because every insert into ready draws a number or sends a
--- notification. Also returns xmin and xmax of the current snapshot. If $4 is true, also returns the lanes that hold jobs at or above
--- their floors. If $5 is null, instead returns whether any lane holds jobs. Reads one index entry per lane.
+-- Reads all conditions that could end an idle worker's sleep, at minimal cost. Returns whether a lane of the job types $2 and queues $3 was
+-- created since the snapshot $1, and the milliseconds until the next job is due by the database's clock (null if no job has a due time).
+-- Also returns the last number drawn from id_seq. A change in this number shows that jobs may have become ready, because every insert into
+-- ready draws a number or sends a notification. Also returns xmin and xmax of the current snapshot. If $4 is true, also returns the lanes
+-- that hold jobs at or above their floors, or whether any lane holds jobs if $5 is null. Reads one index entry per lane.
 -- $1 snapshot of the last query for lanes as text, or null to report a new lane  $2 job types  $3 queues, or null for any
 -- $4 whether to probe lanes  $5 lanes, or null if there are too many  $6 floors of the lanes
 select

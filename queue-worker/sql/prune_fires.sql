@@ -1,6 +1,6 @@
 -- fire, declaration, schedule -> nothing: deletes up to $2 ticks that fired more than $1 seconds ago and whose jobs are finished. Also
--- deletes schedules that were withdrawn more than $1 seconds ago, and declarations that no worker has made for $1 seconds and for at
--- least a day. Returns the number of deleted ticks.
+-- deletes schedules that were withdrawn more than $1 seconds ago. Deletes declarations that no registered worker lists and that were last
+-- seen more than $1 seconds ago, or more than one day ago if $1 is less than a day. Returns the number of deleted ticks.
 -- $1 retention in seconds  $2 maximum number of ticks
 -- Safe: locked rows are skipped and left for the next run.
 with fires as (

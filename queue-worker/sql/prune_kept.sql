@@ -1,4 +1,4 @@
--- done | done_many -> nothing: deletes finished jobs like prune_done.sql, if some job types have a separate retention. Returns the number
+-- done | done_many -> nothing: variant of prune_done.sql for stores in which some job types have a separate retention. Returns the number
 -- of deleted jobs.
 -- $1 retention of all other types in seconds  $2 maximum number of rows
 -- Safe: only jobs whose done row is deleted here lose their payload and failures.

@@ -1,5 +1,5 @@
--- worker, idle -> nothing: deletes each expired worker without leases whose heartbeat expired more than an hour ago or that is in $1.
--- Also deletes the notification requests of expired workers.
+-- worker, idle -> nothing: deletes expired workers that have no leases, if they are in $1 or expired more than an hour ago. Also
+-- deletes the notification requests of expired workers.
 -- $1 expired workers whose jobs were recovered; other expired workers are kept for an hour, so that operators can see them
 -- Safe: locked rows are skipped and left for the next run.
 with deleted as (

@@ -1,6 +1,6 @@
--- Returns the quarantine lanes in $1 that hold jobs, and how many jobs of each lane may run together. Jobs with one crash at the head of
--- the lane may run together. A job with more crashes must run alone, so the count ends before the first such job. At most $2 jobs of a
--- lane are counted.
+-- Returns the quarantine lanes in $1 that hold jobs, and how many jobs of each lane may run together. The jobs at the head of a lane may
+-- run together if each has one crash. A job with more crashes must run alone, so the count ends before the first such job. At most $2 jobs
+-- of a lane are counted.
 -- $1 lanes  $2 maximum number of jobs per lane
 select l.lane, h.together
 from unnest($1::bigint[], $2::bigint[]) l (lane, most)

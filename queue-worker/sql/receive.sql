@@ -1,7 +1,7 @@
 -- signal -> step: receives signals, or records timeouts of waits, for many requests. Returns a row for each request whose lease contains
 -- the job. The row shows whether another session has locked the lease. If not, the row shows whether the step is journaled, whether the
 -- wait timed out, and the payload as JSON text.
--- $1 tokens  $2 ids  $3 steps  $4 attempts  $5 signal names  $6 steps whose end times are the timeouts of the waits, null for no timeout
+-- $1 tokens  $2 ids  $3 steps  $4 attempts  $5 signal names  $6 steps that hold the deadlines of the waits, null for no timeout
 -- Safe: fenced like steps, and the leases stay locked until the commit. A lease that another session has locked is skipped, and its
 -- requests are sent again. The oldest signals of a name are assigned to the requesting steps. Each signal is deleted only if this
 -- statement writes its step. A second call after a lost response therefore leaves each step as first written, and no signal is lost. Only

@@ -1,5 +1,5 @@
 -- worker, idle -> nothing: deletes a worker that shuts down gracefully, and its requests for notifications. Other workers recover the
--- leases that the worker still holds, as they do after its heartbeat has expired.
+-- leases that the worker still holds, as if its heartbeat had expired.
 -- $1 worker
 with woken as (
   delete from queue.idle

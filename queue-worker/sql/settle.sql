@@ -1,4 +1,4 @@
--- lease -> done | done_many | dead | scheduled | ready | nothing: settles many verdicts. Returns the token and job id of each rejected
+-- lease -> done | done_many | dead | scheduled | ready | nothing: writes many verdicts. Returns the token and job id of each rejected
 -- verdict.
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms
 -- $9 outputs as JSON text  $10 errors  $11 ordering keys, null for jobs without a key  $12 whether the verdict frees the key

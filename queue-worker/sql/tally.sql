@@ -3,9 +3,9 @@
 -- $1 process, random  $2 number of the batch, increasing  $3 age in ms  $4 queues  $5 job types  $6 completed  $7 retried  $8 dead
 -- $9 cancelled  $10 snoozed  $11 released  $12 expired  $13 lease_lost  $14 timed_out  $15 panicked  $16 crashed
 -- $17 run times and $18 start latencies, both as histograms in the tables' format
--- Safe: each batch number is written only once, even if its rows have since been rolled up, so the process retries the batch until the
--- server responds. Runs with synchronous_commit=off: a crash may lose a batch. Each process has its own row in tally_source, so the
--- statement waits for no lock.
+-- Safe: each batch is written only once, even if its rows have since been rolled up, because tally_source stores the last number of each
+-- process. The process can therefore retry the batch until the server responds. Runs with synchronous_commit=off: a crash may lose a batch.
+-- Each process has its own row in tally_source, so the statement waits for no lock.
 with news as (
   insert into queue.tally_source as s (source, number, at)
   values ($1, $2, now())

@@ -4,8 +4,8 @@
 -- letters because the tables rejected their rows. The last four columns show whether there are end, gather, signal and node hints at or
 -- above the floors $3 to $6.
 -- $1 floor  $2 maximum number of hints  $3 floor of end hints  $4 floor of gather hints  $5 floor of signal hints  $6 floor of node hints
--- Safe: queue.unblock runs two statements in one transaction, the second with a newer snapshot, and never waits for a lock. A key has
--- only one head, because keys are unique in active_key. Runs with synchronous_commit=off: if a crash loses the commit, the hints still
+-- Safe: queue.unblock runs two statements in one transaction, the second with a newer snapshot. It does not wait for locked rows. A key
+-- has only one head, because keys are unique in active_key. Runs with synchronous_commit=off: if a crash loses the commit, the hints still
 -- exist.
 select u.hints, u.lowest, u.moved, u.more, u.wait_ms, u.aside,
   exists (select from (select h.seq from queue.end_hint h where h.seq >= $3 order by h.seq limit 1) h) as ends,

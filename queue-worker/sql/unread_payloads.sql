@@ -1,7 +1,7 @@
 -- Reads the jobs $1 whose payloads a claim did not return. Returns payloads in id order up to a total size of $2 bytes, but at least one
 -- payload. The other jobs are marked as unread. A job that has been deleted is returned with its id only.
 -- $1 ids, sorted; the first and the last id limit the partitions that the executor opens  $2 bytes
--- Safe: read-only. Reads at most one payload more than it returns. The caller holds a lease on the jobs.
+-- Safe: read-only. Reads at most one payload more than it returns. The caller holds the jobs under a lease.
 with recursive read (nth, bytes) as (
   select 0, 0::bigint
   union all

@@ -1,5 +1,5 @@
--- Returns up to $2 lanes that hold jobs, ordered by id, after the lane $1. Jumps from lane to lane in the index, so the cost depends only
--- on the number of lanes found.
+-- Returns up to $2 lanes that have ready jobs, ordered by id, after the lane $1. Jumps from lane to lane in the index, so the cost depends
+-- only on the number of lanes found.
 -- $1 lane after which to start  $2 maximum number of lanes
 with recursive found as (
   (select r.lane from queue.ready r where r.lane > $1 order by r.lane, r.seq limit 1)

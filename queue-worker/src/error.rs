@@ -1,4 +1,4 @@
-//! Errors of a worker. A failed job does not cause an error of the worker. The worker settles the job with a failure verdict.
+//! Errors of a worker. A failed job is not an error of the worker, which settles the job with a verdict.
 
 use std::{
     fmt,
@@ -124,8 +124,8 @@ pub enum Error {
         /// Underlying error.
         why: std::io::Error,
     },
-    /// The listener of the health checks cannot bind its address, because the address does not belong to this machine or must not be
-    /// used. If another process uses the address, the listener instead waits until the address is free.
+    /// The listener of the health checks cannot bind its address, because the address does not belong to this machine or the process lacks
+    /// permission. If another process uses the address, no error is returned, and the listener waits until the address is free.
     #[cfg(feature = "health")]
     #[error("health checks cannot listen on {address}: {why}; set another address, or port 0 for any free port (`--health`, QUEUE_HEALTH)")]
     Health {
@@ -153,8 +153,8 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns whether a retry may succeed, for example after a deadlock. Errors while the database is unreachable, restarting, out of
-    /// resources or a standby are also transient.
+    /// Returns whether a retry may succeed, for example after a deadlock. Errors caused by a standby, or by a database that is unreachable,
+    /// restarting or out of resources, are also transient.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Database(error) | Self::Connect { source: error, .. } | Self::Core(queue_core::Error::Database(error)) => {

@@ -1,4 +1,4 @@
-//! Worker for `queue-core`: claims, runs and settles jobs after they have been enqueued.
+//! Worker for `queue-core`: claims, runs and settles enqueued jobs.
 //!
 //! A binary runs only the job types linked into it. Therefore, you start a worker with a single call in your own binary:
 //!
@@ -33,8 +33,8 @@
 //!
 //! # Guarantees
 //!
-//! After the enqueue of a job is committed, the job runs until it completes, is cancelled, or becomes a dead letter that operators can
-//! inspect. A verdict is accepted only under the lease of its claim. A worker that has lost its lease, for example because it was slow or
+//! Once an enqueue is committed, the job eventually completes, is cancelled, expires, or becomes a dead letter that operators can inspect.
+//! A verdict is accepted only under the lease of its claim. A worker that has lost its lease, for example because it was slow or
 //! disconnected, therefore changes nothing. An attempt may be repeated if its process or connection ends before the verdict is committed.
 //! `cx.begin()` commits effects in the same database together with the verdict.
 

@@ -26,14 +26,14 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// Returns a layer that stores the log events of handlers at `INFO` and above, each with its attempt. Applies to job types with
+/// Returns a layer that stores the log events that handlers emit at `INFO` and above, each with its attempt. Applies to job types with
 /// `#[job(keep_logs = "64KiB")]`.
 ///
 /// [`main!`](crate::main) installs the layer. A program with a custom subscriber adds the layer next to the layer that prints. Set
 /// filters on the other layers instead of the whole subscriber. A global `EnvFilter` would also remove events from this layer.
 ///
 /// An event belongs to an attempt if it occurs within the attempt's span or a child span. These events come from the handler, and from
-/// tasks that are `.instrument`ed with one of these spans. Events are stored unmodified: **what a handler logs is stored unencrypted**.
+/// tasks that are `.instrument`ed with one of these spans. Nothing is redacted: **what a handler logs is stored unencrypted**.
 ///
 /// ```no_run
 /// use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
@@ -89,7 +89,7 @@ pub struct Logs<S> {
     subscriber: PhantomData<fn(S)>,
 }
 
-/// Filter of the layer returned by [`logs`]. Accepts events at a level and above.
+/// Filter of the layer returned by [`logs`]. Accepts events at or above a level.
 ///
 /// The filter does not cache positive decisions per callsite, so it is evaluated for each event at these levels. If all filters of a
 /// subscriber cached their decisions, `tracing-subscriber` would reuse the last decision on this thread, even for another event. After

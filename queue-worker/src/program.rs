@@ -7,8 +7,8 @@ pub(crate) use queue_core::runner::program_name as name;
 pub(crate) use queue_core::runner::remember_program as remember;
 use queue_core::{operate::Why, registry::Registry, runner::BUNDLED};
 
-/// Replaces `queue-worker` with this program's name in the commands of a text. A command starts at the beginning of the text or after a
-/// backtick.
+/// Replaces `queue-worker` with this program's name in the commands that `text` contains. A command starts at the beginning of the text or
+/// after a backtick.
 pub(crate) fn commands(text: &str) -> Cow<'_, str> {
     commands_of(text, name())
 }
@@ -29,7 +29,7 @@ pub(crate) fn ignores_signals(job_type: &str) -> bool {
     Registry::linked().unwrap_or_default().get(job_type).is_some_and(|found| !found.options().durable)
 }
 
-/// Applies [`commands`] to the suggested fix of each cause in `why`.
+/// Applies [`commands`] to the suggested fix for each cause in `why`.
 pub(crate) fn name_commands(mut why: Why) -> Why {
     for fix in why.causes.iter_mut().filter_map(|cause| cause.fix.as_mut()) {
         *fix = commands(fix).into_owned();

@@ -39,7 +39,7 @@ pub(crate) struct ServerLimits {
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Number of failed attempts to bind an address for each logged warning.
+/// Number of failed bind attempts per logged warning.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const TRIES_PER_WARNING: u32 = 30;
 

@@ -121,7 +121,7 @@ impl Worker {
         &self.pool
     }
 
-    /// Uses the address of `pool` for the worker's dedicated connections. These connections bypass a transaction pooler that does not keep
+    /// Uses the address of `pool` for the worker's dedicated connections, so that they bypass a transaction pooler, which does not keep
     /// sessions. See [`Database::direct`](crate::Database::direct).
     pub fn direct(mut self, pool: &PgPool) -> Self {
         self.direct = Some(pool.clone());
@@ -167,13 +167,13 @@ impl Worker {
     ///
     /// If several hooks are set, all hooks are called.
     ///
-    /// The hook is called just before the attempt sends its verdict. The hook should return quickly and leave longer work to a task. If
-    /// the worker loses its lease at that moment, the verdict is refused and another worker runs the job. A panic of the hook is logged
-    /// and has no other effect.
+    /// The hook is called just before the attempt sends its verdict. The hook should return quickly and leave longer work to a task. If the
+    /// worker loses its lease at that moment, the verdict is refused and another worker runs the job. If the hook panics, the panic is
+    /// logged and has no other effect.
     ///
     /// Two kinds of outcomes are logged and counted, but not passed to the hook:
     ///
-    /// - Attempts that ended with a crash of their process. Another worker recovers the jobs of these attempts.
+    /// - Attempts that ended because their process crashed. Another worker recovers the jobs of these attempts.
     /// - Expired jobs, which had no attempt.
     ///
     /// Each failed attempt is also logged at `info`, and each dead letter at `warn`.
@@ -196,12 +196,12 @@ impl Worker {
         self
     }
 
-    /// Calls `hook` once this worker is registered in the store and claims jobs.
+    /// Calls `hook` as soon as this worker is registered in the store and claims jobs.
     ///
     /// If several hooks are set, all hooks are called. Each hook is called only once.
     ///
-    /// The hook can notify a health check or a supervisor, for example. The command line's worker notifies systemd automatically
-    /// (`Type=notify`). A slow hook delays only other hooks. A worker is not ready while the database is unreachable.
+    /// The hook can notify a health check or a supervisor, for example. A worker started from the command line notifies systemd
+    /// automatically (`Type=notify`). A slow hook delays only other hooks. A worker is not ready while the database is unreachable.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {

@@ -1,10 +1,10 @@
-//! Parser and matcher of cron expressions in civil time, without a time zone.
+//! Parser and matcher for cron expressions in civil time, without a time zone.
 
 use chrono::{Datelike as _, Days, Duration, Months, NaiveDate, NaiveDateTime, NaiveTime, Timelike as _, Weekday};
 
 use super::field::{DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, parse_number};
 
-/// Parsed expression. Each field is stored as a set of bits.
+/// Parsed cron expression. The values of each cron field are stored as a bit set.
 #[derive(Clone)]
 pub(super) struct Expression {
     seconds: u64,
@@ -22,7 +22,7 @@ pub(super) struct Expression {
 #[derive(Clone, Default)]
 struct MonthDays {
     plain: u64,
-    /// Days in entries such as `15W`. Such an entry matches the weekday (Monday to Friday) nearest to the day in the same month.
+    /// Days in entries such as `15W`. Such an entry matches the nearest weekday (Monday to Friday) that is in the same month as the day.
     nearest: u64,
     /// Whether the field contains `L`, the last day of the month.
     last: bool,
@@ -70,7 +70,7 @@ impl Expression {
         })
     }
 
-    /// Returns the first matching civil time after `after`. Returns `None` if no time up to `horizon` matches.
+    /// Returns the first matching civil time after `after`. Returns `None` if no time up to the end of the day of `horizon` matches.
     pub(super) fn next(&self, after: NaiveDateTime, horizon: NaiveDateTime) -> Option<NaiveDateTime> {
         let from = after.with_nanosecond(0)?.checked_add_signed(Duration::seconds(1))?;
         let (mut date, mut earliest) = (from.date(), from.time());
@@ -142,7 +142,7 @@ fn is_special(day: &str) -> bool {
     plain.unwrap_or(day).eq_ignore_ascii_case("L") || plain.is_some_and(|plain| parse_number(plain).is_some())
 }
 
-/// Returns the weekday (Monday to Friday) nearest to `date` in the same month, as a day of the month.
+/// Returns the day of the month of the weekday (Monday to Friday) that is nearest to `date` and in the same month.
 fn nearest_weekday(date: NaiveDate) -> u32 {
     let day = date.day();
     match date.weekday() {

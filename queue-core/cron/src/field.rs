@@ -1,4 +1,4 @@
-//! Parser of one field of a cron expression: lists, ranges and steps of numbers or names, stored as a set of bits.
+//! Parser for one field of a cron expression: lists, ranges and steps of numbers or names, stored as a bit set.
 
 /// Kind of cron field: its name, its range and the names of its values.
 pub(super) struct Field {

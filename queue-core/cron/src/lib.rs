@@ -93,8 +93,8 @@ impl Cron {
         next
     }
 
-    /// Returns up to two moments at which the expression runs for the matching civil time `civil`. A clock change may repeat or skip the
-    /// civil time.
+    /// Returns the moments at which the expression runs for `civil`, a matching civil time. A clock change may repeat or skip a civil time,
+    /// so there are between zero and two moments.
     fn occurrences(&self, civil: NaiveDateTime) -> (Option<DateTime<Utc>>, Option<DateTime<Utc>>) {
         match self.zone.from_local_datetime(&civil) {
             MappedLocalTime::Single(moment) => (Some(moment.to_utc()), None),

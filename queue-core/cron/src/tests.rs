@@ -1,4 +1,4 @@
-//! Tests that compare the run times of cron expressions with an independent matcher: at every minute around clock changes, and for
+//! Tests that compare the run times of cron expressions with those of an independent matcher: at every minute around clock changes, and for
 //! generated expressions.
 
 use std::{collections::BTreeSet, ops::Range};
@@ -103,7 +103,7 @@ impl Clock {
         all.filter(|at| self.civil[*at] != self.civil[at - 1] + 1).map(|at| at - SPAN..at + SPAN).collect()
     }
 
-    /// Returns the expression's run times as Unix times in seconds. Assumes that clocks change only at whole minutes.
+    /// Returns the run times of `pattern` within `span`, as Unix times in seconds. Assumes that clocks change only at whole minutes.
     fn runs(&self, pattern: &Pattern, span: &Range<usize>) -> Vec<i64> {
         let mut runs = BTreeSet::new();
         let (mut highest, mut before) = (i64::MIN, None);
@@ -124,8 +124,8 @@ impl Clock {
     }
 }
 
-/// Compares the run times within `span` with the independent matcher. Returns a description of the first difference, and the expected
-/// number of runs.
+/// Compares the run times within `span` with those of the independent matcher. Returns a description of the first difference, and the
+/// expected number of runs.
 fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> (Option<String>, usize) {
     let cron = Cron::new(expression, zone).unwrap();
     let moment = |at: usize| DateTime::from_timestamp((clock.begin + at as i64) * 60, 0).unwrap();
@@ -235,7 +235,8 @@ const TICKS: usize = 7;
 /// Texts that identify syntax forms in an expression; `six` stands for six fields. The test counts the expressions of each form.
 const FORMS: [&str; 9] = ["L ", "LW", "W", "#", "#L", "?", "+", "@", "six"];
 
-/// Compares generated expressions with the independent matcher. The random seed is fixed, so each run tests the same expressions.
+/// Compares the run times of generated expressions with those of the independent matcher. The random seed is fixed, so each run tests the
+/// same expressions.
 #[test]
 fn ten_thousand_expressions_match_the_oracle() {
     let (mut counts, mut ran) = ([0; 3], [0; FORMS.len()]);

@@ -1,7 +1,7 @@
 //! Enqueues through other database drivers, for example tokio-postgres or Diesel.
 //!
-//! [`Job::statement`](crate::Job::statement) builds an enqueue without a connection: the SQL text and its three parameters. Send it in your
-//! transaction with your driver. The example program `drivers` shows tokio-postgres, Diesel and `SeaORM`.
+//! [`Job::statement`](crate::Job::statement) builds an enqueue statement without a connection: the SQL text and its three parameters. Run
+//! the statement with your driver, in your transaction. The example program `drivers` shows tokio-postgres, Diesel and `SeaORM`.
 //!
 //! ```no_run
 //! # use queue_core::{Job as _, JobHandle, job};

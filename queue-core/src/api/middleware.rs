@@ -1,7 +1,7 @@
 //! Code that runs around every attempt and before every enqueue, for example for tenancy, tracing and error reports.
 //!
-//! [`Middleware`] surrounds the attempts of a worker. [`on_enqueue`] registers a hook that runs before each enqueue of this process, and
-//! once for all jobs of an `enqueue_all`.
+//! [`Middleware`] surrounds the attempts of a worker. [`on_enqueue`] registers a hook that runs before each enqueue in this process. The
+//! hook runs once for all jobs of an `enqueue_all`.
 //!
 //! ```
 //! use queue_core::{

@@ -84,7 +84,7 @@ impl<'j> BatchMember<'j> {
     }
 }
 
-/// Exit of a handler whose batch was not aborted.
+/// Result of the handler call: its return value, or the message of its panic.
 enum HandlerExit {
     Returned(Result<(), Failure>),
     Panicked(String),
@@ -107,7 +107,7 @@ struct BatchRun<'j> {
     failures: Vec<Failure>,
 }
 
-/// Runs the batch until it has ended. Returns the cause if the batch was aborted.
+/// Runs the batch until it ends or is aborted. Returns the cause of the abort, if any.
 async fn drive(
     run: &mut BatchRun<'_>,
     registration: &Registration,
@@ -208,8 +208,8 @@ impl BatchRun<'_> {
         }
     }
 
-    /// Returns whether the batch has a job to run and no start deadline has passed. If the batch cannot start, all its jobs are released,
-    /// as after an interruption.
+    /// Returns whether the batch has a job to run and no start deadline has passed. If the batch cannot start, its unfinished attempts end
+    /// as interrupted, and their jobs are released.
     fn can_start(&self) -> bool {
         self.batch.count() > 0 && !self.members.iter().any(|member| member.cx.check_start_deadline())
     }
@@ -234,8 +234,9 @@ impl BatchRun<'_> {
         (chains, arrivals, senders)
     }
 
-    /// Sends the result of each job to the middleware of the job's attempt. Returns for each job whether a stop had been requested when the
-    /// handler set the result.
+    /// Sends the result of each job to the middleware of the job's attempt. For each job with a result, returns whether a stop had been
+    /// requested when the handler set the result. If the result follows from the handler's return value, returns whether a stop had been
+    /// requested when the handler returned.
     fn send_results(&mut self, senders: &mut [Option<ResultSender>], open: &[bool]) -> Vec<Option<bool>> {
         let mut stop_requested = vec![None; open.len()];
         for (index, result) in self.batch.take_results() {
@@ -275,7 +276,8 @@ impl BatchRun<'_> {
         conclude(&mut self.members[index], &mut self.failures, result, stop_requested);
     }
 
-    /// Returns the outcome of each attempt: the result that the handler set for its job, otherwise the outcome of the batch.
+    /// Returns the outcome of each attempt: its own outcome if already known, otherwise the result that the handler set for its job,
+    /// otherwise the outcome of the batch.
     fn endings(&mut self, abort: Option<&BatchAbort>, halt: &Halt) -> Vec<AttemptEnd> {
         let count = self.batch.count();
         for (index, result) in self.batch.take_results() {

@@ -30,13 +30,14 @@ pub struct ClaimedJob {
     pub attempt: i16,
     /// Number of attempts that were lost because their process ended.
     pub crashes: i16,
-    /// Maximum number of attempts, as set at the enqueue.
+    /// Maximum number of attempts, set when the job was enqueued.
     pub max_attempts: i16,
     /// Stored name of the job type, which may be an alias.
     pub job_type: &'static str,
     /// Version of the payload, starting at 1.
     pub version: u16,
-    /// Payload as JSON text; `None` if the row is missing. The attempt decodes the payload, so an invalid payload fails only this job.
+    /// Payload as JSON text; `None` if the job's row is missing. The attempt decodes the payload, so an invalid payload fails only this
+    /// job.
     pub payload: Option<String>,
     /// Metadata as JSON text, parsed when the handler reads it.
     pub meta: Option<String>,
@@ -79,8 +80,8 @@ impl ClaimedJob {
         SystemAttributes::parse(self.system.as_deref()).dependents()
     }
 
-    /// Returns the time between the claim and the job's expiry. Returns `None` if the job does not expire. A job does not expire after an
-    /// earlier attempt or crash was counted.
+    /// Returns the time between the claim and the job's expiry. Returns `None` if the job does not expire. A job can no longer expire once
+    /// an earlier attempt or a crash has been counted.
     pub fn may_begin_within(&self) -> Option<Duration> {
         let system = self.system.as_deref().filter(|_| self.attempt == 1 && self.crashes == 0);
         let by = SystemAttributes::parse(system).expires_at()?;

@@ -1,4 +1,4 @@
-//! Results of attempts, and the outcomes of jobs that are computed from these results.
+//! Results of attempts, from which the endings of jobs are computed.
 
 use std::{
     any::Any,
@@ -71,7 +71,7 @@ impl AttemptEnd {
         Self { is_suspended: true, ..Self::without_error(Outcome::Snoozed(wait)) }
     }
 
-    /// Creates the result of a parked attempt, whose handler waits for one of `signals`, for at most `wait`.
+    /// Creates the result of a parked attempt, whose handler waits for one of `signals`, for at most `wait` if given.
     pub(super) fn parked(wait: Option<Duration>, signals: Vec<String>) -> Self {
         Self { is_suspended: true, signals, ..Self::without_error(Outcome::Parked(wait)) }
     }
@@ -81,8 +81,8 @@ impl AttemptEnd {
         Self { restart: Some(restart), ..Self::without_error(Outcome::Restarted) }
     }
 
-    /// Replaces a parked result with a suspended result for `delay`, if a delay is given. Callers pass a delay if the state of the
-    /// journal is uncertain.
+    /// Converts a parked attempt to an attempt suspended for `delay`, if a delay is given. Callers pass a delay if the state of the journal
+    /// is uncertain.
     pub(super) fn suspend_if_parked(self, delay: Option<Duration>) -> Self {
         match (self.outcome, delay) {
             (Outcome::Parked(_), Some(delay)) => Self::suspended(delay),
@@ -143,7 +143,8 @@ impl AttemptEnd {
                 tracing::warn!(%job, "lease lost: the handler's transaction was rolled back, another worker may run the job");
                 Self { commit: Some(state), ..self }
             }
-            // If a commit with an unknown result did succeed, the lease no longer lists the job and this verdict is rejected.
+            // If a commit with an unknown result did succeed, the lease no longer lists the job, and the verdict of this attempt is
+            // rejected.
             CommitState::Open | CommitState::Committing | CommitState::Unknown | CommitState::Closed => {
                 if self.outcome == Outcome::Ok {
                     return Self { commit: Some(state), ..Self::failed(NOT_COMPLETED) };
@@ -158,7 +159,7 @@ impl AttemptEnd {
         self.outcome
     }
 
-    /// Returns whether the attempt ended because its handler is waiting. In this case, crashes before the wait are no longer counted.
+    /// Returns whether the attempt ended because its handler is waiting. Crashes before such a wait are no longer counted.
     pub fn is_suspended(&self) -> bool {
         self.is_suspended
     }
@@ -170,7 +171,7 @@ impl AttemptEnd {
 
     /// Records the outcome in the attempt's span.
     pub(super) fn record(&self, recorder: OutcomeRecorder, options: &Options) {
-        // The error of a handler with a sealed payload may contain parts of the payload, so the text is omitted.
+        // An error from a handler with a sealed payload may contain parts of the payload, so the error text is omitted.
         let error = self.error.as_deref().filter(|_| self.outcome != Outcome::Ok);
         recorder.record(self.outcome.name(), error.map(|error| if options.seal.is_some() { "" } else { error }));
     }
@@ -202,8 +203,8 @@ impl AttemptEnd {
         let backoff = options.map(|options| options.backoff).unwrap_or_default();
         let verdict = verdict(self.outcome, attempts_since(job.number(), self.journaled), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
-        // A released attempt is not charged, and a job without charged attempts may expire. A suspended job and a job that has journaled a
-        // step must not expire, so their attempt is charged.
+        // A released attempt is not charged, and a job without charged attempts may expire. A job that is suspended or has journaled a step
+        // must not expire, so its attempt is charged.
         let is_released =
             matches!(verdict, Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
         let started = i16::from(is_released && job.may_begin_within().is_some());

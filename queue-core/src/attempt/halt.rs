@@ -18,7 +18,7 @@ use crate::{context::StopRequest, define::JobId};
 pub struct Halt {
     /// Stop request to all handlers.
     pub stop_request: Arc<StopRequest>,
-    /// Token that drops all handlers.
+    /// Token whose cancellation drops all handlers.
     pub drop: CancellationToken,
     /// Grace period of a handler whose job was cancelled.
     pub(super) grace: Duration,

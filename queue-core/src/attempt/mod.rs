@@ -1,7 +1,7 @@
 //! Execution of a job's attempt, including its timeout, panics, cancellation and result.
 //!
-//! Used by workers and by the test kit. This module never accesses the database: its input is claimed jobs and its output is endings.
-//! Only [`verdict`](crate::options::verdict) maps an outcome to a verdict.
+//! Used by workers and by the test kit. This module never accesses the database. It takes claimed jobs and returns [`AttemptEnd`]s. Only
+//! [`verdict`](crate::options::verdict) maps an outcome to a verdict.
 
 mod batch;
 mod claimed;
@@ -32,11 +32,11 @@ use crate::{
 /// Error text for a job whose payload row is missing.
 const NO_PAYLOAD: &str = "the job's payload is missing from the store";
 
-/// Maximum time that an ended attempt waits for a commit that is in progress. The verdict is safe even if the wait times out, because it
-/// is fenced.
+/// Maximum time that an ended attempt waits for a commit that is in progress. The verdict is fenced and therefore safe even if the wait
+/// times out.
 const MAX_COMMIT_WAIT: Duration = Duration::from_secs(15);
 
-/// Maximum time that an ended attempt waits until its last progress reports are written.
+/// Maximum time that an ended attempt waits for its last progress reports to be written.
 const MAX_REPORT_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the handler until it returns, times out or is halted. The handler of a transactional job type runs in a transaction, which is
@@ -82,7 +82,7 @@ pub async fn run(
     ended
 }
 
-/// Submits the log of the attempt before the outcome of the attempt is reported. Does nothing if the lease was lost.
+/// Submits the attempt's log, unless the lease was lost or the job leaves no record. Called before the outcome of the attempt is reported.
 async fn submit_log(log: &OpenLog, ended: &AttemptEnd, job: &ClaimedJob, options: &Options, shared: &Shared, halt: &Halt) {
     if !log.is_taken() {
         return log::warn_missing_collector(options.name);
@@ -103,7 +103,8 @@ fn context(registration: &Registration, job: &ClaimedJob, shared: &Arc<Shared>, 
     cx
 }
 
-/// Finishes an attempt whose handler has ended. Waits for the attempt's reports and commit, then applies a cancellation.
+/// Finishes an attempt whose handler has ended: waits for the attempt's reports, applies a cancellation, and waits for the attempt's
+/// commit. A commit takes precedence over a cancellation.
 async fn finish(ended: AttemptEnd, job: &ClaimedJob, cx: &Context, halt: &Halt) -> AttemptEnd {
     if let Some(report) = cx.report() {
         let max_wait = if halt.drop.is_cancelled() { Duration::ZERO } else { MAX_REPORT_WAIT };
@@ -187,8 +188,8 @@ async fn run_handler(
     }
 }
 
-/// Resolves when the attempt must exit early. This is the case if the start deadline was missed, or if the handler is waiting, has
-/// restarted the job, or failed to wait or to restart the job. The condition is checked after each poll of the attempt.
+/// Resolves when the attempt must exit early: the start deadline was missed, or the handler is waiting, has restarted the job, or failed to
+/// wait or to restart the job. These conditions are checked after each poll of the attempt.
 async fn early_end(cx: &Durable) -> AttemptEnd {
     let mut idle: Option<IdleTimer> = None;
     let poll = |task: &mut std::task::Context<'_>| {

@@ -24,7 +24,7 @@ use crate::{
 ///
 /// # Errors
 /// Returns [`Error::Encoding`], [`Error::NoRights`] or [`Error::RowSecurity`] if the database or the login is unsuitable. Returns
-/// [`Error::NewerSchema`], [`Error::ChangedMigration`] or [`Error::ForeignSchema`] if the schema does not belong to this release. Returns
+/// [`Error::NewerSchema`], [`Error::ChangedMigration`] or [`Error::ForeignSchema`] if the schema does not match this release. Returns
 /// [`Error::SchemaInUse`] if other sessions hold locks for too long, and an error if a statement fails. A failed migration changes
 /// nothing.
 pub async fn migrate(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<i32>, Error> {

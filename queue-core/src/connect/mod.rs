@@ -42,7 +42,7 @@ pub trait IntoConnection<'c>: sealed::Sealed {
 /// Metadata key under which a job stores its tenant.
 pub(crate) const TENANT: &str = "of_tenant";
 
-/// Type of the jobs that hold ordering keys while a tenant moves to the store, see `stores/hold.sql`.
+/// Type of the jobs that hold ordering keys while a tenant moves to the store; see `stores/hold.sql`.
 pub(crate) const KEY_HOLD: &str = "tenant:move";
 
 impl<'c> IntoConnection<'c> for &'c PgPool {

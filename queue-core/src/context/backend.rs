@@ -60,8 +60,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Loads the progress of the map spawned by a step, optionally including its number of batches and spawned jobs. Returns `None` if
-    /// the step has not spawned a map.
+    /// Loads the progress of the map spawned by a step, optionally with the numbers of batches and spawned jobs. Returns `None` if the
+    /// step has not spawned a map.
     async fn gather(&self, _: JobId, _step: &str, _chunks: bool) -> sqlx::Result<Option<MapProgress>> {
         Ok(None)
     }
@@ -72,8 +72,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Err(Error::Database(sqlx::Error::Protocol("no jobs are mapped here".to_owned())))
     }
 
-    /// Records the batch's jobs as the last statement of the transaction, then commits. Returns `false` without writing if the batch
-    /// already exists, or `None` if the lease no longer lists the job.
+    /// Records the jobs of a map's batch in the last statement of the transaction, then commits. Returns `false` without writing if the
+    /// batch already exists, or `None` if the lease no longer lists the job.
     async fn add_chunk(&self, _: Option<OwnedTransaction>, _: ChunkEntry) -> sqlx::Result<Option<bool>> {
         Ok(None)
     }

@@ -227,7 +227,7 @@ impl<J> BatchJob<J> {
     }
 
     /// Returns whether the attempt must end, for example because the job was cancelled; see [`Context::cancelled`]. A cancelled job is
-    /// completed only by a call of [`complete`](BatchJob::complete), and not if the handler returns `Ok`.
+    /// completed only by a call to [`complete`](BatchJob::complete), and not if the handler returns `Ok`.
     pub fn is_cancelled(&self) -> bool {
         self.cx.cancelled().is_cancelled()
     }
@@ -354,7 +354,7 @@ pub(crate) trait AnyBatch: Send {
     fn complete_rest(&self) -> Result<Option<String>, Failure>;
 }
 
-/// Batch with its handler.
+/// Batch of jobs for the handler `H`.
 struct HandledBatch<H: BatchRunner> {
     batch: JobBatch<H::Job>,
 }

@@ -146,7 +146,7 @@ impl StopRequest {
         self.token.cancel();
     }
 
-    /// Requests a stop of the handlers because the lease was lost.
+    /// Requests a stop of the handlers because the worker lost its leases.
     pub fn lose_lease(&self) {
         self.lost.store(true, Release);
         self.token.cancel();

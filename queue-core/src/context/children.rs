@@ -32,8 +32,9 @@ struct ChildStep {
 /// Child to enqueue.
 pub(crate) struct ChildRequest {
     pub(crate) job_type: &'static str,
-    /// Payload as JSON text. The field `options` is JSON text as well.
+    /// Payload as JSON text.
     pub(crate) payload: String,
+    /// Options as JSON text.
     pub(crate) options: String,
 }
 

@@ -359,7 +359,7 @@ impl Context {
     }
 }
 
-/// Trait that no type implements. A call of a method with this bound is therefore a compile error with a custom message.
+/// Bound that no type satisfies, so that every call fails to compile with the message below.
 #[diagnostic::on_unimplemented(
     message = "only durable jobs have steps, sleeps, signals and children",
     label = "this job is not durable",

@@ -28,9 +28,9 @@ pub struct Fence {
 #[derive(Clone, Debug)]
 pub struct JournaledStep {
     pub name: String,
-    /// Attempt that journaled the step. Later attempts are counted from this attempt. The value is 2 for a step of attempt 1 if the job
-    /// has an expiry time and attempt 1 has neither failed nor crashed after the step. A release of such a job charges attempt 1, because
-    /// a job without a charged attempt could expire. The value 2 excludes this charge from the count.
+    /// Number of the attempt from which later attempts are counted: the attempt that journaled the step, with one exception. The number
+    /// is 2 for a step of attempt 1 if the job has an expiry time and attempt 1 has neither failed nor crashed after the step. A release
+    /// of such a job charges attempt 1, because a job without a charged attempt could expire. The number 2 excludes this charge.
     pub attempt: i16,
     /// Output as JSON text. `None` represents JSON null.
     pub output: Option<String>,
@@ -142,14 +142,15 @@ pub struct CloseEntry {
 pub struct MapProgress {
     /// Total number of jobs; `None` until all jobs are spawned.
     pub total: Option<i64>,
-    /// Number of unfinished jobs, plus one until all jobs are spawned. The additional one keeps an incomplete map from reaching zero.
+    /// Number of unfinished jobs, plus one until all jobs are spawned. The additional one keeps the number above zero while jobs are still
+    /// being spawned.
     pub need: i64,
     pub completed: i64,
     pub dead: i64,
     /// Number of cancelled or expired jobs.
     pub cancelled: i64,
     pub chunks: i32,
-    /// Number of jobs in all recorded batches. Zero if it was not requested.
+    /// Number of jobs in all recorded batches. Zero unless the caller requested this number.
     pub spawned: i64,
 }
 

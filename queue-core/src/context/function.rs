@@ -6,9 +6,9 @@ use crate::define::{JobType, Payload};
 /// Job type of a function with `#[handler]`. Every job type implements this trait.
 ///
 /// The generated trait implementations have this bound as a where clause, so rustc does not check their bodies for a type that is not a
-/// job. The only remaining errors are those of the projections [`Job`](Self::Job) and [`Registrar`](Self::Registrar). They have the same
-/// text and position, so rustc prints a single error. The lifetime exists only for `for<'a>` in the where clause. Without `for<'a>`,
-/// rustc checks the clause immediately and reports an additional error.
+/// job type. The only remaining errors are those of the projections [`Job`](Self::Job) and [`Registrar`](Self::Registrar). These errors
+/// have the same text and position, so rustc prints a single error. The lifetime exists only for `for<'a>` in the where clause. Without
+/// `for<'a>`, rustc checks the clause immediately and reports an additional error.
 pub trait HandlerJob<'a> {
     /// `Self`, with the bounds of a job type.
     type Job: JobType<Cx: HandlerContext>;

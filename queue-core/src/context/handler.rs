@@ -32,7 +32,7 @@ use crate::define::{JobResult, JobType, StateKey};
     note = "if its handler is a function with `#[handler]`, here or in another crate, use `#[job(send_only)]`"
 )]
 pub trait Handler: JobType<Cx: HandlerContext> {
-    /// Runs one attempt. After an error from `?`, the job is retried. See [`Failure`](crate::Failure) for other outcomes.
+    /// Runs one attempt. An error that `?` converts to a [`Failure`](crate::Failure) causes a retry. See `Failure` for other outcomes.
     ///
     /// Implement the method as `async fn run(self, cx: &Context) -> JobResult<T>`, where `T` is the type in `#[job(output = T)]`, or `()`
     /// without the option. For a [`durable`](crate::options::Options::durable) type, use `async fn run(self, cx: &Durable) ->

@@ -40,7 +40,7 @@ pub(crate) const JOIN_SUFFIX: &str = " (join)";
 pub(crate) enum EarlyExit {
     /// The handler is waiting. The job runs again after the given duration.
     Suspended(Duration),
-    /// The handler is waiting for one of the signals, for at most the given duration. `None` is no limit.
+    /// The handler is waiting for one of the signals, for at most the given duration. Without a duration, it waits indefinitely.
     Parked(Option<Duration>, Vec<String>),
     /// The handler requested a restart of the job with the given payload.
     Restarted(RestartPayload),
@@ -87,7 +87,7 @@ pub(super) enum StepResult {
     Sleep(Instant),
 }
 
-/// Wait of a handler for a deadline, a signal, or the earlier of both.
+/// Wait of a handler for a deadline, a signal, or whichever of the two comes first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wait {
     pub(super) until: Option<Instant>,
@@ -107,7 +107,7 @@ impl Journal {
             self.last_journaled.set(self.fence.attempt);
         }
         for JournaledStep { name, attempt, output, left_ms } in steps? {
-            // Keeps the attempt number of the latest step. A requeue restarts the count, so an earlier step may have a greater one.
+            // Keeps the attempt number of the latest step. A requeue restarts the count, so an earlier step may have a greater number.
             self.last_journaled.set(attempt);
             state.output_bytes += output.as_ref().map_or(0, String::len);
             let result = left_ms.map_or(StepResult::Step(output), |left| StepResult::Sleep(now + duration_from_ms(left)));
@@ -172,8 +172,8 @@ impl Journal {
         }
     }
 
-    /// Writes a step in the transaction of its work, and commits. The write continues if this future is dropped; see
-    /// [`write`](Self::write).
+    /// Writes a step in the transaction that contains the step's own writes, and commits. The write continues if this future is dropped,
+    /// as with [`write`](Self::write).
     pub(super) async fn commit(self: &Arc<Self>, tx: OwnedTransaction, entry: StepEntry) -> Result<(), Failure> {
         let (journal, writing) = (Arc::clone(self), self.begin_write());
         let committed = self.shared.handlers.spawn(async move {
@@ -196,7 +196,7 @@ impl Journal {
     pub(super) fn record(&self, WrittenStep { attempt, name, output, wait }: WrittenStep) {
         let mut state = self.lock();
         self.last_journaled.set(attempt);
-        // The sleep ends slightly later than in the database, which computed the end before its response arrived.
+        // In memory, the sleep ends slightly later than in the database, which computed the end before its response arrived.
         let result = wait.map_or(StepResult::Step(output), |wait| StepResult::Sleep(Instant::now() + wait));
         state.finished.insert(name, result);
     }
@@ -238,7 +238,7 @@ impl Journal {
         }
     }
 
-    /// Enqueues a child and journals its step, in one commit. If this future is dropped, the write continues, as in `write`.
+    /// Enqueues a child and journals its step in one transaction. If this future is dropped, the write continues, as in `write`.
     pub(super) async fn spawn(self: &Arc<Self>, child: ChildEntry) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = Arc::clone(self);
         let spawned = self.run_detached(async move {

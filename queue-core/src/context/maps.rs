@@ -29,7 +29,7 @@ pub(crate) struct ChunkPosition {
     pub(crate) chunk: i32,
     /// Position of the batch's first job within the map.
     pub(crate) first: i64,
-    /// Maximum number of concurrent jobs of the map; `None` for no limit.
+    /// Maximum number of the map's jobs that are ready or running at the same time; `None` for no limit.
     pub(crate) most: Option<i32>,
 }
 
@@ -55,7 +55,7 @@ impl Durable {
         self.journal().begin_step()
     }
 
-    /// Loads the progress of a map that an earlier attempt began to spawn.
+    /// Loads the progress of a map. The progress is empty if no earlier attempt has begun to spawn the map's jobs.
     pub(crate) async fn load_map_progress(&self, name: &str) -> Result<MapProgress, Failure> {
         Ok(self.shared().backend.gather(self.id(), name, true).await.map_err(Error::Database)?.unwrap_or_default())
     }
@@ -86,7 +86,7 @@ impl Durable {
         }
     }
 
-    /// Records that all jobs of the map are spawned.
+    /// Records that all jobs of the map have been spawned.
     pub(crate) async fn close_map(&self, name: &str, total: i64) -> Result<(), Failure> {
         let (journal, backend) = (self.journal(), Arc::clone(&self.shared().backend));
         let entry = CloseEntry { fence: journal.fence(), name: name.to_owned(), total };

@@ -13,7 +13,7 @@ use crate::define::{Failure, JobId};
 ///
 /// Code before [`Next::run`] runs before the handler, in the task and span of the handler. Code after [`Next::run`] sees the handler's
 /// result. The first middleware is the outermost. Middleware is part of the attempt: it counts towards the timeout and is dropped with
-/// the handler. An error or panic of middleware fails the attempt. The final outcome, such as a dead letter, is reported to the worker's
+/// the handler. An error or panic in middleware fails the attempt. The final outcome, such as a dead letter, is reported to the worker's
 /// `on_outcome`.
 ///
 /// For a batch, middleware runs once per job, with that job's context. The middleware of every job runs up to its `next.run()`. Then the
@@ -96,8 +96,8 @@ impl BatchBarrier {
         let _ = self.arrivals.send(self.index);
         match self.result.await {
             Ok(result) => result,
-            // The batch ended without a result for the job, and drops this future. A panic or a timeout of a single handler likewise
-            // drops its middleware.
+            // The batch ended without a result for the job, and drops this future. Outside a batch, a panic or a timeout of the handler
+            // drops the middleware as well.
             Err(_) => std::future::pending().await,
         }
     }

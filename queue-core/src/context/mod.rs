@@ -273,7 +273,7 @@ impl Context {
     }
 
     /// Returns the tick of the schedule that enqueued the job, or `None` if no schedule enqueued it. The tick is the planned time, even
-    /// if the run starts late.
+    /// if the job starts late.
     pub fn tick(&self) -> Option<Tick> {
         self.meta.tick()
     }

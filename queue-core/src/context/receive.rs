@@ -1,7 +1,7 @@
 //! Signals received by durable jobs. Each signal is journaled as a step, in the order of arrival.
 //!
-//! The database decides whether a signal or the timeout came first, and writes the journal row accordingly. A waiting handler is suspended
-//! as during a sleep.
+//! The database decides whether a wait ends with a signal or with a timeout, and writes the journal row accordingly. A waiting handler is
+//! suspended like a sleeping handler.
 
 use std::{
     any::type_name,
@@ -41,7 +41,7 @@ impl Durable {
     /// Signals are sent with [`JobRef::signal`](crate::JobRef::signal), or `queue.signal` in SQL. An attempt may use each name only once.
     /// To receive several signals with one name, add a suffix: `("vote", i)` receives the next signal named `vote`.
     ///
-    /// The attempt is suspended as during a [`sleep`](Self::sleep). While a step runs concurrently, the attempt polls for the signal at
+    /// The attempt is suspended, as it is by [`sleep`](Self::sleep). While a step runs concurrently, the attempt polls for the signal at
     /// intervals that grow from a second to a minute. A payload that does not fit `T` fails the attempt, as with a step. The signal stays
     /// journaled, so the next attempt receives the same signal.
     ///

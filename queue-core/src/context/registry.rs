@@ -46,7 +46,7 @@ pub struct Registration {
     pub(crate) forms: fn() -> PayloadForms,
 }
 
-/// Function that decodes a payload and runs the handler. The output is JSON text, or `None` for `()`.
+/// Function that decodes a payload and runs the handler. The output is JSON text, or `None` for JSON null.
 type RunFn = for<'a> fn(&'a str, &'a Durable) -> HandlerFuture<'a>;
 
 /// Future of a running handler. Resolves to the output as JSON text.

@@ -97,9 +97,8 @@ impl Reporter {
     /// replaces the previous one. When this method returns `Ok`, the checkpoint and all earlier reports are committed.
     ///
     /// # Errors
-    /// Returns [`Error::LeaseLost`] without a write if another worker has the job or the attempt has ended. Returns [`Error::Checkpoint`]
-    /// for a value of more than 256 KiB or a value that jsonb cannot represent exactly, and [`Error::NotWritten`] if the database
-    /// rejected the write.
+    /// Returns [`Error::LeaseLost`] and writes nothing if the attempt has ended or has lost its lease. Returns [`Error::Checkpoint`] for a
+    /// value of more than 256 KiB or a value that jsonb cannot represent exactly, and [`Error::NotWritten`] if the write failed.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         let report = &self.report;
         let text = payload::encode(value, payload::DEFAULT_LIMIT).map_err(|source| Error::Checkpoint { job: self.id, source })?;
@@ -154,7 +153,7 @@ impl fmt::Debug for Reporter {
     }
 }
 
-/// Sender of the channel for reports that have values to write.
+/// Sender half of the channel that passes changed reports to the worker.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct ReportSender(mpsc::UnboundedSender<Arc<Report>>);
@@ -192,7 +191,7 @@ struct ReportValues {
     changed: bool,
     /// Whether the report is in the channel.
     queued: bool,
-    /// Senders of the write result to the callers that wait for the write.
+    /// Senders that pass the write result to the waiting callers.
     waiters: Vec<oneshot::Sender<WriteResult>>,
     /// Whether the database has a progress row that this attempt wrote.
     has_row: bool,
@@ -247,7 +246,7 @@ impl Report {
         (values.state == ReportState::Ended && values.has_row).then_some(self.fence.id)
     }
 
-    /// Takes the values to write. Returns `None` and notifies the waiters if there are no values or the lease was lost.
+    /// Takes the values to write. Returns `None` and notifies the waiters if no value has changed or the lease was lost.
     pub fn take(&self) -> Option<ReportEntry> {
         let mut values = self.lock();
         values.queued = false;

@@ -84,7 +84,7 @@ impl JobTransaction {
 
     /// Completes the job with `output` and commits. Returns `output` for the handler to return.
     ///
-    /// An error or panic of the handler after the commit is only logged, because the job is already completed.
+    /// An error or panic in the handler after the commit is only logged, because the job is already completed.
     ///
     /// # Errors
     /// Returns one of the following errors if the job is not completed and nothing was written:
@@ -198,7 +198,7 @@ pub trait ByRollback {}
 pub(crate) const NOT_COMPLETED: &str =
     "the handler began a transaction without completing it, so its writes were rolled back; return the result of `tx.complete(..)`";
 
-/// Maximum time that a commit waits for pending progress reports to be written.
+/// Maximum time that a commit waits for the attempt's pending reports to be written.
 const MAX_REPORT_WAIT: Duration = Duration::from_secs(1);
 
 impl Deref for JobTransaction {

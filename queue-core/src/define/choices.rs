@@ -29,7 +29,7 @@ impl Priority {
     pub const BACKFILL: i16 = 30;
 }
 
-/// Retention of a completed job.
+/// Retention of completed, cancelled and expired jobs.
 ///
 /// ```
 /// use queue_core::{JobType, job, options::Retain};
@@ -63,7 +63,7 @@ impl Retain {
     }
 }
 
-/// Durability of a commit. Determines whether the commit waits until the transaction is written to disk.
+/// Durability of a commit. Determines whether the commit waits for the WAL flush.
 ///
 /// ```
 /// use queue_core::{JobType, job, options::Durability};
@@ -78,10 +78,10 @@ impl Retain {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The commit waits until the transaction is written to disk. A committed transaction survives a crash of the database server.
+    /// The commit waits for the WAL flush. A committed transaction survives a crash of the database server.
     #[default]
     Full,
-    /// The commit does not wait for the disk. A crash of the database server may lose transactions that committed within three times
+    /// The commit does not wait for the WAL flush. A crash of the database server may lose transactions that committed within three times
     /// `wal_writer_delay` (0.6 s by default) before the crash. If an enqueue is relaxed, acknowledged jobs may be lost. If verdicts are
     /// relaxed, finished jobs may run again. A transaction is never written partially.
     Relaxed,

@@ -28,7 +28,7 @@ pub enum HistoryOutcome {
     Completed,
     /// The attempt failed and the job is retried.
     Retried,
-    /// The attempt failed permanently.
+    /// The attempt failed and the job became a dead letter.
     Dead,
     /// The attempt ended because the job was cancelled.
     Cancelled,
@@ -46,7 +46,7 @@ pub enum Dependents {
     /// No job is notified.
     #[default]
     None,
-    /// The gather that counts the job is notified.
+    /// The map that counts the job as a part is notified.
     Gather,
     /// The job that spawned this job, or the flow nodes that wait for this job, are notified.
     Jobs,
@@ -257,7 +257,7 @@ impl Ending {
     }
 
     /// Returns whether only the job's completion needs to be written: the first attempt completed the job, and the job keeps its record
-    /// and has neither an output nor an ordering key. A gather may count the job, but no other job may depend on it.
+    /// and has neither an output nor an ordering key. A map may count the job as a part, but no other job may depend on it.
     pub fn is_plain(&self) -> bool {
         let is_first = self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none();
         is_first && self.dependents != Dependents::Jobs
@@ -268,7 +268,7 @@ impl Ending {
         self.dependents != Dependents::None
     }
 
-    /// Returns whether the verdict completes a job whose only dependent is a gather.
+    /// Returns whether the verdict completes a part of a map. No other job depends on the part.
     pub fn completes_part(&self) -> bool {
         self.dependents == Dependents::Gather && self.verdict == Verdict::Complete
     }

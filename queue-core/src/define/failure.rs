@@ -122,7 +122,7 @@ impl Failure {
         Self::with_delay(FailureKind::RetryIn(wait), wait, Some(error.into()))
     }
 
-    /// Creates a failure for a rate-limited call to a service, for example a response with status 429. The job is retried after `wait`.
+    /// Creates a failure for a call that a service has rate-limited, for example with status 429. The job is retried after `wait`.
     /// Until then, the limits of its job type admit no job. If the type has no limits, the limit of its queue admits no job. Without any
     /// limit, the failure has the same effect as [`Failure::retry_in`].
     ///

@@ -84,7 +84,8 @@ pub enum JobState {
     /// The job is waiting until it is due. Entered by a retry, a snooze, or an enqueue with a start time. Left by promotion or by an
     /// operator.
     Scheduled,
-    /// The job is waiting for a worker. Entered by an enqueue, promotion, release, recovery or requeue. Left by a claim or by an operator.
+    /// The job is waiting for a worker. Entered by an enqueue, promotion, release, recovery or requeue, or when a blocked or parked job no
+    /// longer has to wait. Left by a claim or by an operator.
     Ready,
     /// The job is leased to a worker. Entered by a claim. Left by a settle or a recovery.
     Running,

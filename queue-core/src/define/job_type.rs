@@ -43,8 +43,8 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
     #[doc(hidden)]
     const HAS_UPGRADES: bool = true;
 
-    /// Returns the ordering key of the job, which an enqueue can override. The option `key = ..` or `fifo` defines the key. Returns
-    /// `None` without these options.
+    /// Returns the job's ordering key. The option `key = ..` or `fifo` defines the key, and an enqueue can override it. Returns `None`
+    /// without these options.
     ///
     /// Jobs with the same key and queue run one at a time, in the order in which their enqueues committed. Jobs of different types share
     /// this order. The order holds for any number of workers and across retries. The option `fifo` uses the empty key, which orders all
@@ -53,14 +53,14 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
         None
     }
 
-    /// Returns the fairness key of the job, which an enqueue can override. The option `fair = ..` defines the key. Returns `None` without
-    /// this option.
+    /// Returns the job's fairness key. The option `fair = ..` defines the key, and an enqueue can override it. Returns `None` without this
+    /// option.
     fn fair_key(&self) -> Option<Cow<'_, str>> {
         None
     }
 
-    /// Returns the payload of the jobs that the type's schedule enqueues, which is the default value of the type. Returns `None` for a
-    /// type without the option `cron = ..` or `every = ..`.
+    /// Returns the payload for jobs that the type's schedule enqueues: the default value of the type. Returns `None` for a type without
+    /// the option `cron = ..` or `every = ..`.
     fn scheduled() -> Option<Self> {
         None
     }
@@ -84,7 +84,7 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
     }
 }
 
-/// Bound of payload types, which every type with `Serialize` and `DeserializeOwned` satisfies.
+/// Bound on payload types. Every type with `Serialize` and `DeserializeOwned` satisfies it.
 ///
 /// The serde traits are not supertraits of [`JobType`]. Otherwise rustc would report each serde trait, with a list of foreign types, for
 /// every use of a payload without the derives. For this bound, rustc prints the message below.

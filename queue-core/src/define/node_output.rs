@@ -1,7 +1,7 @@
 //! Output of another flow node, as a field of a payload.
 //!
-//! While the flow is being enqueued, the field is a placeholder that names the node. The store replaces the placeholder with the output
-//! before the dependent job becomes ready.
+//! The enqueued payload contains a placeholder that names the node. The store replaces the placeholder with the output before the
+//! dependent job becomes ready.
 
 use std::{cell::RefCell, fmt, sync::Arc};
 

@@ -1,6 +1,6 @@
 //! All options of `#[job(..)]`.
 //!
-//! The macro turns most keys into calls of the methods with the same names, so an editor shows the method's documentation for the key. All
+//! The macro turns most keys into calls to the methods with the same names, so an editor shows the method's documentation for the key. All
 //! methods are `const`, so a job type causes no work at startup. The macro checks the values at compile time.
 //! [`Registry`](crate::registry::Registry) checks the values again for types written without the macro.
 
@@ -358,7 +358,7 @@ impl Options {
     }
 }
 
-/// Bound for types that can be sealed. Without the feature `seal`, no type satisfies the bound.
+/// Bound that no type satisfies, so that a call to `seal` without the feature `seal` fails to compile with the message below.
 #[cfg(not(feature = "seal"))]
 #[diagnostic::on_unimplemented(
     message = "`seal` needs the feature `seal` of `queue-core`",

@@ -58,8 +58,8 @@ impl<'a> SystemAttributes<'a> {
         }
     }
 
-    /// Returns the expiry time, or `None` if there is none or its value is not in the format of `queue.expiry_text`. The database ignores
-    /// such a value too.
+    /// Returns the expiry time. Returns `None` if the attribute is missing or not in the format of `queue.expiry_text`. The database also
+    /// ignores a value in another format.
     pub(crate) fn expires_at(&self) -> Option<DateTime<Utc>> {
         let text: &str = serde_json::from_str(self.expires_at?.get()).ok()?;
         let form = [(10, b'T'), (19, b'.'), (26, b'Z')];

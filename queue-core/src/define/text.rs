@@ -1,4 +1,4 @@
-//! Conversion of texts from handlers, such as errors and outputs, into texts that the database can store.
+//! Adapts the errors and outputs of handlers to what the database can store: limits their length and replaces NUL characters.
 
 /// Maximum length of a stored error in bytes. Longer errors are truncated.
 const MAX_ERROR_BYTES: usize = 8 * 1024;

@@ -19,7 +19,7 @@ use crate::{
     trace,
 };
 
-/// Set of jobs of any types that are enqueued together, in parts of at most 8,192 jobs. In each part, the jobs are enqueued in insertion
+/// Set of jobs of any types that are enqueued together, in chunks of at most 8,192 jobs. In each chunk, the jobs are enqueued in insertion
 /// order, except that unique jobs are enqueued last, in the order of their keys' hashes.
 ///
 /// [`add`](Self::add) checks the payload. Enqueuing does not change the batch, so a retried transaction can enqueue the batch again.
@@ -62,8 +62,8 @@ impl Batch {
     /// Adds a job. Returns the options of the job, which can then be changed.
     ///
     /// # Errors
-    /// Returns [`Error::Payload`] if the payload cannot be stored exactly, [`Error::OutOfRange`] if the ordering key contains NUL, and
-    /// [`Error::Sealing`] if a key derived from the payload cannot be hashed. An error leaves the batch unchanged.
+    /// Returns [`Error::Payload`] if the payload cannot be stored exactly, [`Error::OutOfRange`] if the ordering key or the fairness key
+    /// contains NUL, and [`Error::Sealing`] if a key derived from the payload cannot be hashed. An error leaves the batch unchanged.
     #[allow(clippy::needless_pass_by_value, reason = "jobs are passed by value throughout the API")]
     pub fn add<J: JobType>(&mut self, job: J) -> Result<&mut EnqueueOptions, Error> {
         self.jobs.push(EncodedJob::encode(&job)?);

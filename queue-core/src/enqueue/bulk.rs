@@ -1,5 +1,5 @@
 //! Writes many jobs by `INSERT` (module `insert`), `COPY` (module `copy`) or SQL functions (module `each`). `COPY` is 10 % faster than
-//! `INSERT`. The rows are taken from an iterator in small parts, so a million jobs take little more memory than ten thousand.
+//! `INSERT`. The rows are taken from an iterator in chunks, so a million jobs take little more memory than ten thousand.
 //!
 //! `COPY` is used only if the first chunk has the maximum number of rows, because starting and ending a `COPY` is expensive. `COPY` also
 //! requires a pool connection. If the future of a `COPY` is dropped, `sqlx` loses track of the server's responses, so the connection must

@@ -68,7 +68,7 @@ async fn reserve(connection: &mut PgConnection, places: &LanePlaces<'_>, count: 
     Ok(ids)
 }
 
-/// Copies payloads until no rows or no ids remain. Returns the lane and the start time of each copied job.
+/// Copies payloads until the next row is not plain, or no rows or ids remain. Returns the lane and the start time of each copied job.
 async fn copy_jobs<'p>(
     connection: &mut PgConnection,
     places: &'p LanePlaces<'_>,

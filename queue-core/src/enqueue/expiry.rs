@@ -1,4 +1,4 @@
-//! Expiry of a job, set by the enqueue: the latest time at which the job may start.
+//! Expiry of a job: the time by which the job must start.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use crate::{define::format_duration, error::Error};
 
-/// Maximum delay of the start or the expiry of a job, in seconds: 3,000 years.
+/// Maximum delay until a job starts or expires, in seconds: 3,000 years.
 pub(super) const MAX_DELAY_SECS: u64 = 94_608_000_000;
 
 /// Expiry of a job: none, an absolute time, or a duration.
@@ -14,7 +14,7 @@ pub(super) const MAX_DELAY_SECS: u64 = 94_608_000_000;
 pub(super) enum Expiry {
     Never,
     At(DateTime<Utc>),
-    /// The job expires this duration after its earliest start time.
+    /// Duration from the job's earliest start time to its expiry.
     In(Duration),
 }
 

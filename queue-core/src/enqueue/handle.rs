@@ -30,7 +30,7 @@ pub struct JobHandle<J> {
 }
 
 impl<J> JobHandle<J> {
-    /// Creates a handle to a job of the default store from the job's id. Checks neither that the job exists nor that its type is `J`.
+    /// Creates a handle to the job with this id in the default store. Checks neither that the job exists nor that its type is `J`.
     pub fn from_id(id: JobId) -> Self {
         Self::enqueued(JobRef::from_id(id), EnqueueOutcome::New)
     }

@@ -1,5 +1,5 @@
-//! Writes jobs by `INSERT`, one statement per chunk. The next chunk is encoded while the database executes the statement. An `INSERT` works
-//! on any connection, and its future may be dropped at any point.
+//! Writes jobs with `INSERT`, one statement per chunk. The next chunk is encoded while the database executes the statement. An `INSERT`
+//! works on any connection and is cancel safe.
 
 use sqlx::{
     Encode, PgConnection, Postgres, Type,

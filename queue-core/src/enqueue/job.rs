@@ -46,7 +46,7 @@ pub trait Job: JobType {
     }
 
     /// Enqueues any number of jobs of this type from an iterator, in constant memory and in the iterator's order. Jobs of a unique type are
-    /// enqueued in the order of their keys instead.
+    /// enqueued in chunks of at most 8,192 jobs, and within a chunk in the order of their keys' hashes.
     ///
     /// Nothing is enqueued until the builder is awaited. See [`EnqueueAll`] for the builder's options. Use a [`Batch`](crate::Batch) for
     /// jobs of several types.

@@ -31,7 +31,7 @@ use crate::{
 /// Maximum number of jobs in a chunk.
 const CHUNK: usize = 1000;
 
-/// Payload size in bytes at which a chunk is full. The last job may make the chunk larger.
+/// Total payload size in bytes at which a chunk is full. The last job may make the chunk larger.
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
 impl Durable {
@@ -41,10 +41,10 @@ impl Durable {
     /// Override options of the job type on the builder, then await the builder. To wait for all jobs, call [`join`](Parts::join) on the
     /// returned [`Parts`].
     ///
-    /// The jobs are committed a thousand at a time, so a map can have a million jobs. If an attempt ends after it has spawned some of the
-    /// jobs, the next attempt spawns the remaining jobs. The next attempt runs the iterator from the start, so the iterator must return
-    /// the same jobs in the same order. Once all jobs are spawned, the map is journaled as one step, and later attempts do not run the
-    /// iterator.
+    /// The jobs are committed in chunks of up to a thousand, so a map can have a million jobs. If an attempt ends after it has spawned some
+    /// of the jobs, the next attempt spawns the remaining jobs. The next attempt runs the iterator from the start, so the iterator must
+    /// return the same jobs in the same order. Once all jobs are spawned, the map is journaled as one step, and later attempts do not run
+    /// the iterator.
     ///
     /// The jobs run even if this job fails or becomes a dead letter. Cancelling this job cancels the spawned jobs.
     ///
@@ -52,9 +52,9 @@ impl Durable {
     /// Fails terminally if the name was already used in this attempt, is journaled as a step of another kind, or exceeds 193 bytes. Also
     /// fails terminally if the iterator returns fewer jobs than an earlier attempt has spawned. Returns
     /// [`Error::AtCapacity`](crate::Error::AtCapacity), [`Error::OneOfMany`](crate::Error::OneOfMany),
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange) and [`Error::Database`](crate::Error::Database) as in an enqueue. Fails if another
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) and [`Error::Database`](crate::Error::Database) as an enqueue does. Fails if another
     /// job holds the uniqueness key of a mapped job; the chunk of that job is then not spawned. Returns
-    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has this job, or this job was cancelled.
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker holds this job, or this job was cancelled.
     ///
     /// ```
     /// # use queue_core::{JobResult, durable::Durable, job};
@@ -119,7 +119,7 @@ where
         &mut self.options
     }
 
-    /// Limits the number of jobs that are ready or running at the same time; at least 1. Default: unlimited.
+    /// Limits the number of jobs that are ready or running at the same time. The minimum is 1. Default: unlimited.
     ///
     /// Jobs beyond the limit are `parked`. They become ready in the iterator's order as other jobs of the map end. Jobs that are waiting
     /// for a retry count towards the limit. Dead letters do not. The limit cannot be combined with a start time. A job with an ordering

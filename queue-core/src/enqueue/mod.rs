@@ -57,8 +57,8 @@ fn capacity_detail(error: &sqlx::Error) -> Option<CapacityDetail> {
     serde_json::from_str(detail).ok()
 }
 
-/// Converts a database error of an enqueue. An error about a missing function, table or schema becomes [`Error::NotMigrated`], and an
-/// error about a full queue becomes [`Error::AtCapacity`].
+/// Converts a database error. An error about a missing function, table or schema becomes [`Error::NotMigrated`], and an error about a full
+/// queue becomes [`Error::AtCapacity`].
 pub(crate) fn store_error(error: sqlx::Error, store: Store) -> Error {
     match error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
         Some("42883" | "42P01" | "3F000") => Error::NotMigrated { schema: store.schema().to_owned() },

@@ -66,7 +66,7 @@ pub struct Enqueue<'c, J, R = JobHandle<J>> {
     returned: PhantomData<fn() -> R>,
 }
 
-/// First retry delay of an enqueue that waits for capacity. Each delay is twice the previous delay.
+/// First retry delay of an enqueue that waits for capacity. Each later delay is twice the previous delay, up to [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// Maximum retry delay of an enqueue that waits for capacity.
@@ -163,8 +163,8 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
                 pause = (pause * 2).min(MAX_RETRY_DELAY);
             }
         }
-        // This is the only attempt, or the last one after waiting for capacity. If the queue is at its capacity, `send` returns the error
-        // `AtCapacity`, or `None` with `unless_at_capacity`.
+        // This is the only call of `send`, or the last one after waiting for capacity. If the queue is at its capacity, `send` returns the
+        // error `AtCapacity`, or `None` with `unless_at_capacity`.
         job.send(&mut on, unless_at_capacity).await
     }
 }
@@ -174,7 +174,7 @@ struct PreparedEnqueue {
     row: EnqueueRow<'static>,
     options: EnqueueOptions,
     store: Store,
-    /// Whether the commit can return before the transaction is written to disk. Set only if the enqueue has its own transaction.
+    /// Whether the commit can return before the WAL flush. Set only if the enqueue has its own transaction.
     relaxed: bool,
 }
 

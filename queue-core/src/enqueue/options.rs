@@ -72,7 +72,7 @@ macro_rules! option_methods {
         ///
         /// Jobs of one key in one queue run one at a time, in the commit order of their enqueues. An enqueue therefore waits for open
         /// transactions that have enqueued under the same key. Keys share 1024 locks, so an enqueue occasionally also waits for a
-        /// transaction of another key.
+        /// transaction that has enqueued under another key.
         ///
         /// Two transactions that enqueue under several keys in separate calls may deadlock. The server then aborts one of the transactions.
         /// Enqueue such jobs together, with `enqueue_all` or in a `Batch`, which lock all keys in a fixed order.
@@ -108,14 +108,15 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Overrides how long the job holds its uniqueness key. Default: [`While::Live`](crate::options::While::Live).
+        /// Overrides how long the job holds its uniqueness key. Default: the job type's setting, or
+        /// [`While::Live`](crate::options::While::Live) if the type has none.
         pub fn unique_while($($this)*, held: crate::define::While) -> $returned {
             $same.options_mut().unique.get_or_insert_default().held = Some(held);
             $same
         }
 
-        /// Overrides how this enqueue resolves a conflict with another job that holds the uniqueness key. Default:
-        /// [`OnConflict::Keep`](crate::OnConflict::Keep).
+        /// Overrides how this enqueue resolves a conflict with another job that holds the uniqueness key. Default: the job type's setting,
+        /// or [`OnConflict::Keep`](crate::OnConflict::Keep) if the type has none.
         pub fn on_conflict($($this)*, on_conflict: crate::define::OnConflict) -> $returned {
             $same.options_mut().unique.get_or_insert_default().on_conflict = Some(on_conflict);
             $same
@@ -143,8 +144,8 @@ macro_rules! enqueue_methods {
             self
         }
 
-        /// Sets whether the commit of this enqueue waits for the disk. By default, the commit waits if at least one of the enqueued job
-        /// types requires it, and always for a flow. See [`Durability`](crate::options::Durability) for the risks.
+        /// Sets whether the commit of this enqueue waits for the WAL flush. By default, the commit waits if at least one of the enqueued
+        /// job types requires it, and always for a flow. See [`Durability`](crate::options::Durability) for the risks.
         ///
         /// The setting applies if the enqueue has its own transaction: on a pool, or on a connection outside a transaction. The setting
         /// has no effect in your transaction, because it would also apply to your other writes. Use `set local synchronous_commit = off`
@@ -188,7 +189,7 @@ pub struct EnqueueOptions {
     pub(super) fair: Option<String>,
     /// Uniqueness settings; `None` if the job is not unique.
     pub(super) unique: Option<Uniqueness>,
-    /// Metadata by key. Each value is JSON text, or the error of its encoding, which the enqueue then returns.
+    /// Metadata by key. Each value is JSON text, or an encoding error that the enqueue returns.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
     /// Membership of the job in a flow or a map.
     pub(super) system: Option<Membership>,
@@ -240,7 +241,7 @@ impl EnqueueOptions {
         self.seal.map(|keyring| Sealing { keyring, job_type: self.job_type, version: self.version })
     }
 
-    /// Returns whether the options set no keys, metadata, membership or expiry. A plain job also has no keys from its payload.
+    /// Returns whether the options set no keys, metadata, system attributes or expiry. A plain job also has no keys from its payload.
     pub(super) fn is_plain(&self) -> bool {
         self.key.is_none()
             && self.fair.is_none()

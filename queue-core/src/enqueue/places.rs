@@ -46,7 +46,7 @@ impl BulkResult {
     }
 }
 
-/// Lanes, start and expiry times, and payload size limit of an enqueue. Queried once per enqueue.
+/// Lanes, start and expiry times, and payload size limit of an enqueue. Loaded once per enqueue.
 pub(super) struct LanePlaces<'t> {
     pub(super) store: Store,
     options: &'t [EnqueueOptions],
@@ -148,8 +148,8 @@ impl<'t> LanePlaces<'t> {
 }
 
 /// Finds or creates lanes. `writes_next` is true if the caller writes jobs to the lanes next, and false if the enqueue may still be
-/// rejected. If it is true or no queue has a capacity, the query assigns an id to the transaction. The lanes are then not removed before
-/// the jobs are written.
+/// rejected. If `writes_next` is true or no queue has a capacity, the query assigns an id to the transaction, so the lanes are not removed
+/// before the jobs are written.
 async fn find_or_create_lanes<'l>(
     connection: &mut PgConnection,
     store: Store,

@@ -16,8 +16,8 @@ use crate::{
     trace,
 };
 
-/// Builder of an enqueue statement for any database driver. Created by [`Job::statement`](crate::Job::statement). Override options of the
-/// job type with the methods below, then call [`build`](Self::build).
+/// Builder for an enqueue statement that any database driver can execute. Created by [`Job::statement`](crate::Job::statement). Override
+/// options of the job type with the methods below, then call [`build`](Self::build).
 ///
 /// With tokio-postgres:
 ///
@@ -74,8 +74,8 @@ impl<J: JobType> Statement<J> {
     /// job.
     ///
     /// # Errors
-    /// Returns the errors of [`Job::enqueue`](crate::Job::enqueue), except for database errors. The driver that executes the statement
-    /// returns the database errors. If the queue is at its capacity, the execution fails with the SQLSTATE `QCAPA`.
+    /// Returns the errors of [`Job::enqueue`](crate::Job::enqueue), except database errors, which the driver returns on execution. If the
+    /// queue is at its capacity, the execution fails with the SQLSTATE `QCAPA`.
     pub fn build(mut self) -> Result<Rendered<J>, Error> {
         call_hooks(&mut self.options);
         let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
@@ -98,7 +98,7 @@ impl<J: JobType> Statement<J> {
 
 impl<J> Rendered<J> {
     /// Returns the SQL text with the parameters `$1` to `$3`. The text is the same for all jobs of a store. The statement returns one row:
-    /// the id of the job as a `bigint`, and the outcome of the enqueue as a `text`.
+    /// the id of the job as `bigint`, and the outcome of the enqueue as `text`.
     #[must_use]
     pub fn sql(&self) -> &'static str {
         self.sql

@@ -70,7 +70,7 @@ impl<'a> EnqueueRow<'a> {
         Self::new(job, options, place)
     }
 
-    /// Creates the row of a job. The caller must have checked the options. `place` is the index of `options` among the options of the
+    /// Creates the row for a job. The caller must have checked the options. `place` is the index of `options` among the options of the
     /// enqueue.
     pub(super) fn new(job: Cow<'a, EncodedJob>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
         let mut row = Self { job, options_json: None, options: place };
@@ -102,7 +102,8 @@ impl<'a> EnqueueRow<'a> {
         options.unique.as_ref()?.key.as_deref().or(self.job.unique_key.as_deref())
     }
 
-    /// Returns whether the job has no keys, metadata, membership or expiry. The statements for plain jobs can write only such jobs.
+    /// Returns whether the job is plain: it has no keys, metadata, system attributes or expiry. The statements for plain jobs can write
+    /// only such jobs.
     pub(super) fn is_plain(&self) -> bool {
         self.options_json.is_none()
     }
@@ -122,7 +123,7 @@ impl<'a> EnqueueRow<'a> {
         text.map(Cow::Owned).map_err(|error| Error::Payload { job_type: options.job_type, source: to_error(error) })
     }
 
-    /// Returns the approximate size in bytes that the row adds to a statement.
+    /// Returns the approximate number of bytes that the row adds to a statement.
     pub(super) fn size(&self) -> usize {
         self.job.payload.len() + self.options_json.as_ref().map_or(0, String::len)
     }

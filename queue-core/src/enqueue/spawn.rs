@@ -1,4 +1,4 @@
-//! Children of a durable job: the builder of a child, and the spawned child.
+//! Children of a durable job: the builder for a child, and the spawned child.
 
 use std::{
     borrow::Cow,
@@ -37,9 +37,9 @@ impl Durable {
     /// # Errors
     /// Fails terminally if the name was already used in this attempt, is journaled as a step of another kind, or exceeds 193 bytes. Returns
     /// [`Error::AtCapacity`](crate::Error::AtCapacity), [`Error::Payload`](crate::Error::Payload) and
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange) as in an enqueue. Returns [`Error::Database`](crate::Error::Database) if a job that
-    /// is not a child of this job holds the child's uniqueness key. Returns [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker
-    /// has this job, or this job was cancelled.
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) under the same conditions as an enqueue. Returns
+    /// [`Error::Database`](crate::Error::Database) if a job that is not a child of this job holds the child's uniqueness key. Returns
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has this job, or this job was cancelled.
     ///
     /// ```
     /// # use queue_core::{JobResult, durable::Durable, job};
@@ -59,7 +59,7 @@ impl Durable {
     }
 }
 
-/// Builder of a child that a durable job spawns. Created by [`Durable::spawn`].
+/// Builder for a child that a durable job spawns. Created by [`Durable::spawn`].
 ///
 /// ```
 /// # use queue_core::{JobResult, durable::Durable, job};

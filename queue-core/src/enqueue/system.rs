@@ -8,8 +8,8 @@ use crate::{error::Error, payload};
 /// other attributes to the membership.
 const LIMIT: usize = 3900;
 
-/// Flow or map that contains the job and waits until the job ends. Not used for children of
-/// durable jobs, whose parent is recorded by `queue.spawn`.
+/// Flow or map that contains the job and waits until the job ends. Not used for children of durable jobs, because `queue.spawn` records
+/// their parents.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Membership {

@@ -38,10 +38,10 @@ pub fn message(error: &sqlx::Error) -> String {
     }
 }
 
-/// Returns advice for a login that the server rejects. The advice names the part of the address to check.
+/// Returns advice if the server rejected the login, for example which part of the address to check.
 fn login_advice(code: &str, message: &str) -> Option<&'static str> {
     Some(match code {
-        // If the server requires encryption, the caller adds the advice.
+        // `queue-worker` adds the advice about encryption, because the advice depends on its feature `tls`.
         "28000" if message.contains("no encryption") => return None,
         "28000" if message.contains("pg_hba") => {
             "add a line for it there, or check the user, host and database in the address: `postgres://USER:password@HOST:5432/NAME`"

@@ -78,8 +78,8 @@ impl<C: QueueConnection> Queue<C> {
         write_entry(&mut *self.connection().await?, self.store, note, jobs).await.map_err(|error| explain(error, self.store))
     }
 
-    /// Returns up to `most` entries of the audit log, newest first, but at most [`AuditRecord::MOST`]. If `before` is set, returns only
-    /// entries with numbers below `before`.
+    /// Returns up to `most` entries of the audit log, newest first. `most` is clamped to the range from 1 to [`AuditRecord::MOST`]. If
+    /// `before` is set, returns only entries with numbers below `before`.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.

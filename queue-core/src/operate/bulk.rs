@@ -1,4 +1,4 @@
-//! Batch operations on all jobs that a filter selects, or on listed jobs.
+//! Bulk operations on all jobs that a filter selects, or on listed jobs.
 
 use std::{
     fmt,
@@ -205,7 +205,7 @@ async fn count_jobs(connection: &mut PgConnection, source: &mut JobSource<'_>, m
     Ok(found)
 }
 
-/// Maximum number of jobs per statement when only counting.
+/// Maximum number of jobs that one statement reads when jobs are only counted.
 const COUNT_BATCH: i64 = 10_001;
 
 impl BulkOutcome {

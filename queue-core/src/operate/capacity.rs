@@ -30,8 +30,8 @@ pub struct Capacity {
     pub queue: String,
     /// Maximum number of waiting jobs. If this number is reached, new jobs are rejected.
     pub capacity: u64,
-    /// Number of waiting jobs: ready, scheduled and blocked. May exceed the capacity, which rejects only new jobs, not those that are
-    /// retried, released, recovered or requeued.
+    /// Number of waiting jobs: ready, scheduled and blocked. May exceed the capacity, because retried, released, recovered and requeued
+    /// jobs are never rejected.
     pub waiting: u64,
     /// Whether `waiting` may be too low, because [`Queue::capacities`] stops counting at a limit.
     pub partial: bool,

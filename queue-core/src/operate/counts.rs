@@ -100,8 +100,8 @@ impl<C: QueueConnection> Queue<C> {
     /// Dead index entries of deleted jobs may precede the entry of the longest-waiting job. Dead entries remain while any session holds
     /// an old snapshot. If more than 100,000 entries are dead, the read of a lane starts at the position of the newest job that has
     /// finished in the last ten seconds, if any. Lower positions are skipped, although they may contain released jobs and jobs whose
-    /// enqueue was committed late. Workers find such jobs within seconds. [`Oldest::partial`] reports this case. In a lane that no worker
-    /// serves, all dead entries are read, which takes about 150 ms per million entries.
+    /// enqueue was committed late, and [`Oldest::partial`] is set. Workers find such jobs within seconds. In a lane that no worker serves,
+    /// all dead entries are read, which takes about 150 ms per million entries.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.
@@ -276,7 +276,8 @@ pub struct Oldest {
     /// Time the job became ready, according to the database clock. `None` if the query found no ready job. The query may have skipped the
     /// lower positions of a lane, so a ready job may exist even then; see [`Queue::oldest`].
     pub since: Option<DateTime<Utc>>,
-    /// Waiting time of the job, according to the database clock. Serialized as `waited_ms`, in milliseconds.
+    /// Waiting time of the job, according to the database clock. `None` if [`since`](Self::since) is `None`. Serialized as `waited_ms`, in
+    /// milliseconds.
     #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub waited: Option<Duration>,
@@ -305,7 +306,8 @@ pub struct Backlog {
     /// Time the longest-waiting job became ready, according to the database clock. `None` if no ready job was found. If
     /// [`partial`](Self::partial) is set, a ready job may exist even then.
     pub since: Option<DateTime<Utc>>,
-    /// Waiting time of the longest-waiting job, according to the database clock. Serialized as `waited_ms`, in milliseconds.
+    /// Waiting time of the longest-waiting job, according to the database clock. `None` if [`since`](Self::since) is `None`. Serialized as
+    /// `waited_ms`, in milliseconds.
     #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub waited: Option<Duration>,
@@ -350,7 +352,7 @@ pub struct WorkerRecord {
     /// the number. Transactional jobs have separate slots, which are counted here and in [`slots`](Self::slots).
     pub busy: Option<i32>,
     /// Number of slots at the last heartbeat, over the queues that the worker serves. A worker that serves all queues counts the queues
-    /// that it has encountered.
+    /// that it has encountered. `None` if the worker has not reported the number.
     pub slots: Option<i32>,
     /// Resident memory of the process at the last heartbeat, in bytes. `None` if the heartbeat has expired or the operating system does
     /// not report the memory.

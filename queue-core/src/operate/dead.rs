@@ -30,17 +30,17 @@ use crate::{
 pub struct DeadGroup {
     /// Stored name of the job type.
     pub job_type: String,
-    /// Common part of the jobs' errors.
+    /// Error of the jobs, with `…` in place of numbers, ids and quoted text.
     pub error: String,
     /// Number of dead letters in the group, among the latest [`DeadGroups::MOST`] dead letters.
     pub jobs: u64,
-    /// Time the first job of the group died.
+    /// Time at which the first job of the group died.
     pub first: DateTime<Utc>,
-    /// Time the last job of the group died.
+    /// Time at which the last job of the group died.
     pub last: DateTime<Utc>,
     /// Id of the group's job that died last.
     pub example: JobId,
-    /// Queues of the group's jobs, at most ten queues.
+    /// Queues of the group's jobs, at most ten.
     pub queues: Vec<String>,
     /// Ids of all jobs in the group, most recent dead letter first.
     #[serde(skip)]

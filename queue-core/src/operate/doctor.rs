@@ -21,9 +21,9 @@ use crate::results::Queue;
 impl Queue {
     /// Checks a store and its server. Returns the problems found.
     ///
-    /// The checks are read-only and use a connection outside the pool. Each check ends within [`Checkup::patience`]. A check that is
-    /// blocked, too slow or forbidden becomes a finding and does not prevent other checks. A check's cost does not grow with the number
-    /// of waiting or finished jobs.
+    /// The checks are read-only and use a connection outside the pool. [`Checkup::patience`] limits the duration of each check. A check
+    /// that is blocked, too slow or forbidden becomes a finding and does not prevent other checks. A check's cost does not grow with the
+    /// number of waiting or finished jobs.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) {

@@ -17,8 +17,8 @@ impl<C: QueueConnection> Queue<C> {
     /// outcome. If another job already holds the uniqueness key, returns that job instead.
     ///
     /// `options` is a JSON object with options of the SQL function, such as `{"queue": "mail", "after": "10 minutes"}`. An omitted option
-    /// has the default that workers publish for the type. The payload version defaults to 1. The other effects of the attribute `#[job]`
-    /// are missing: the payload is not checked or encrypted, no keys are computed from its fields, and hooks are not called.
+    /// has the default that workers publish for the type. The payload version defaults to 1. The attribute `#[job]` has no other effect:
+    /// the payload is not checked or encrypted, no keys are computed from its fields, and hooks are not called.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {

@@ -37,9 +37,10 @@ pub struct Filter {
     /// [`Page::next`](super::Page::next) of the previous page.
     pub before: Option<JobId>,
     /// Maximum time since the selected jobs finished or died. Unfinished jobs are compared by the time since they were enqueued. A
-    /// duration of more than a hundred years is treated as a hundred years. The same applies to `older_than`.
+    /// duration of more than a hundred years is treated as a hundred years.
     pub since: Option<Duration>,
-    /// Minimum time since the selected jobs finished or died. Unfinished jobs are compared by the time since they were enqueued.
+    /// Minimum time since the selected jobs finished or died. Unfinished jobs are compared by the time since they were enqueued. A
+    /// duration of more than a hundred years is treated as a hundred years.
     pub older_than: Option<Duration>,
     /// Substring of the last failed attempt's error. If set, lists contain only dead letters.
     pub error: Option<String>,

@@ -23,8 +23,8 @@ pub(super) fn fingerprint(error: &str) -> String {
     out.chars().take(MAX_CHARS).collect()
 }
 
-/// Returns the length in bytes of the quoted text at the beginning of `text`, if any. `before` is the text before it, which shows whether
-/// an apostrophe is within a word and therefore not a quote.
+/// Returns the length in bytes of the quoted text at the beginning of `text`, if any. `before` is the preceding text, which shows
+/// whether an apostrophe is within a word and therefore not a quote.
 fn quoted_length(before: &str, text: &str) -> Option<usize> {
     let open = text.chars().next()?;
     let close = match open {

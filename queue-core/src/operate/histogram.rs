@@ -84,7 +84,7 @@ impl Histogram {
         let highest = self.0.iter().rposition(|jobs| *jobs > 0).unwrap_or(0);
         let mut digits = self.0[highest].to_string();
         for jobs in self.0[..highest].iter().rev() {
-            // Writing to a string fails only when out of memory.
+            // Writing to a `String` never fails.
             let _ = write!(digits, "{jobs:0DIGITS$}");
         }
         digits

@@ -68,7 +68,7 @@ impl JobRef {
         self.apply(on, Operation::Priority(priority)).await.map(drop)
     }
 
-    /// Requeues a dead, completed or cancelled job, unless another job holds its uniqueness key; see [`Operation::Requeue`].
+    /// Requeues a dead, completed, cancelled or expired job, unless another job holds its uniqueness key; see [`Operation::Requeue`].
     ///
     /// # Errors
     /// Returns the errors of [`JobRef::apply`].

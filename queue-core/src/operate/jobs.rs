@@ -207,7 +207,7 @@ impl<'q, C> Jobs<'q, C> {
     }
 
     /// Requeues every selected dead letter. A requeued job that becomes a dead letter again during the operation is not requeued again.
-    /// Completed and cancelled jobs can only be requeued by id.
+    /// Completed, cancelled and expired jobs can only be requeued by id.
     pub fn requeue(self) -> BulkOperation<'q, C> {
         self.apply(Operation::Requeue)
     }

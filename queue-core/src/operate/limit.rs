@@ -160,7 +160,7 @@ impl<C: QueueConnection> Queue<C> {
     ///
     /// # Errors
     /// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`] or a
-    /// key that contains NUL. Returns an error if the database query fails, as for [`Queue::set_limit`].
+    /// key that contains NUL. Returns an error if the database query fails or times out; see [`Queue::set_limit`].
     pub async fn set_limit_key(&self, name: &str, key: &str, concurrency: Option<u32>) -> Result<(), Error> {
         check_limit_name(name)?;
         if let Some(most) = concurrency.filter(|most| *most > Limit::MOST) {

@@ -217,8 +217,8 @@ impl<C: QueueConnection> Queue<C> {
         let mut session = Session::begin_read_only(self.lend().await).await?;
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(MAX_FAILURES);
-        // Planned for each call. A caller's connection may have cached a plan while the partitions were empty. With such a
-        // plan, the query took 150 ms for 50 jobs. With a new plan, the call took 0.3 ms.
+        // Planned for each call. A caller's connection may have cached a plan while the partitions were empty. With such a plan, the query
+        // took 150 ms for 50 jobs. With a new plan, the query took 0.3 ms.
         let rows = statement.persistent(false).fetch_all(session.connection()).await;
         let rows = session.end(rows).await.map_err(|error| explain(error, self.store))?;
         let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();

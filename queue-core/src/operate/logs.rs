@@ -31,7 +31,7 @@ pub struct AttemptLog {
     pub at: DateTime<Utc>,
     /// Number of lines that were truncated, or omitted from the middle of the log. A note in the text marks the omission.
     pub cut: i64,
-    /// Log lines, without terminal control characters.
+    /// Log lines, in which control characters are replaced.
     pub text: String,
 }
 

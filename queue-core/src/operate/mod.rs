@@ -28,9 +28,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The cost of a query is bounded regardless of the size of the history, except for the `*_exactly` methods. Operations on all jobs of a
-//! filter run in batches. No operation runs a job or removes a job from a lease. Cancelling a running job only marks the job. The job's
-//! worker then ends the attempt. Changes are made by SQL functions, which can be called from any language.
+//! The cost of a query is bounded regardless of the size of the history, except for the `*_exactly` methods. Operations on all jobs that a
+//! filter selects run in batches. No operation runs a job or removes a job from a lease. Cancelling a running job only marks the job. The
+//! job's worker then ends the attempt. Changes are made by SQL functions, which can be called from any language.
 
 mod operation;
 mod audit;

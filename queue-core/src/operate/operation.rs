@@ -118,9 +118,9 @@ impl Operation {
         }
     }
 
-    /// Returns the job states that the operation selects when applied to a filter, and a description of the states for error messages.
-    /// The states are processed in the returned order. No operation moves a job to a later state in that order, so no job is processed
-    /// twice. A requeue with a filter selects only dead letters. Finished jobs are requeued by their ids.
+    /// Returns the job states to which the operation applies when a filter selects the jobs, and a description of the states for error
+    /// messages. The states are processed in the returned order. No operation moves a job to a later state in that order, so no job is
+    /// processed twice. A requeue by a filter selects only dead letters. Other finished jobs are requeued by their ids.
     pub(super) fn states(self) -> (&'static [JobState], &'static str) {
         match self {
             // Blocked jobs are cancelled first. Otherwise, cancelling the first job of a key would make the key's next job ready, and a

@@ -121,7 +121,7 @@ pub struct Pause {
     pub reason: Option<String>,
     /// Time the pause began, according to the database clock.
     pub paused_at: DateTime<Utc>,
-    /// Database role of the latest call that paused the scope.
+    /// Database role that last paused the scope.
     pub paused_by: String,
     /// Number of ready jobs that are waiting for the pause to end, counted up to [`Pause::MOST`]. If `scope` has a job type, jobs of all
     /// payload versions are counted, but not jobs stored under other names of the type, such as aliases.

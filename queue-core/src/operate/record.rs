@@ -30,7 +30,7 @@ use crate::{
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobRecord {
-    /// Id of the job; in JSON a string.
+    /// Id of the job. Serialized as a string in JSON.
     pub id: JobId,
     /// Name of the job's queue.
     pub queue: String,
@@ -42,11 +42,11 @@ pub struct JobRecord {
     pub priority: i16,
     /// State of the job at the time of the query.
     pub state: JobState,
-    /// Number of attempts since the job was enqueued, requeued or restarted, without snoozed, suspended and released attempts.
+    /// Number of attempts since the job was enqueued, requeued or restarted, excluding snoozed, suspended and released attempts.
     pub attempts: i16,
     /// Maximum number of attempts. After the last failed attempt, the job becomes a dead letter.
     pub max_attempts: i16,
-    /// Number of attempts that ended in a process crash since the job was enqueued, requeued, restarted or suspended.
+    /// Number of attempts that ended in a process crash since the job was last enqueued, requeued, restarted or suspended.
     pub crashes: i16,
     /// Time the job was enqueued, according to the database clock.
     pub enqueued_at: DateTime<Utc>,
@@ -77,11 +77,11 @@ pub struct JobRecord {
     /// Error of the last failed attempt, truncated to 500 characters in lists. `None` after a requeue, and once the job has ended without
     /// failure.
     pub error: Option<String>,
-    /// Output of the job's handler. Not included in lists.
+    /// Output of the job's handler. Included in lists only with [`Jobs::with_payloads`](super::Jobs::with_payloads).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub output: Option<Box<RawValue>>,
-    /// Payload of the job as stored. Not included in lists.
+    /// Payload of the job as stored. Included in lists only with [`Jobs::with_payloads`](super::Jobs::with_payloads).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub payload: Option<Box<RawValue>>,

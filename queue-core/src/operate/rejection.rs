@@ -1,4 +1,4 @@
-//! Errors of rejected operations, parsed from the SQLSTATE and the JSON DETAIL that the SQL functions raise.
+//! Errors for rejected operations, parsed from the SQLSTATE and the JSON `DETAIL` that the SQL functions raise.
 
 use serde::Deserialize;
 use sqlx::postgres::PgDatabaseError;
@@ -10,7 +10,7 @@ use crate::{
     schema::Store,
 };
 
-/// JSON object in the DETAIL field of the error that rejects an operation. Parsed, never displayed.
+/// JSON object in the `DETAIL` of the database error that rejects an operation. Parsed, never displayed.
 #[derive(Deserialize)]
 struct RejectionDetail {
     job: JobId,
@@ -22,8 +22,8 @@ struct RejectionDetail {
     holder: Option<JobId>,
 }
 
-/// Converts the error of a rejected operation to the matching [`Error`] variant. An error without a JSON DETAIL is not a rejection. For
-/// example, a lock timeout has the same SQLSTATE as a rejection, but no JSON DETAIL.
+/// Converts a database error to an [`Error`]. An error without a JSON `DETAIL` is not a rejection. For example, a lock timeout has the same
+/// SQLSTATE as a rejection, but no JSON `DETAIL`.
 pub(super) fn explain(error: sqlx::Error, store: Store) -> Error {
     parse_rejection(&error).unwrap_or_else(|| enqueue::store_error(error, store))
 }

@@ -15,7 +15,7 @@ use crate::{
 /// Maximum length of a signal's name, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 
-/// Outcome of sending a signal. Depends on the state of the job.
+/// Outcome of sending a signal, which depends on the state of the job.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
@@ -82,8 +82,8 @@ impl JobRef {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::OutOfRange`] for a name that is not 1 to 200 bytes long or has control characters. Returns [`Error::Signal`] for
-    /// a payload that exceeds 256 KiB or that jsonb cannot represent exactly. Returns an error if the database query fails.
+    /// Returns [`Error::OutOfRange`] for a name that is not 1 to 200 bytes long or contains control characters. Returns [`Error::Signal`]
+    /// for a payload that exceeds 256 KiB or that jsonb cannot represent exactly. Returns an error if the database query fails.
     pub async fn signal<T: Serialize + ?Sized + Sync>(
         &self,
         on: impl IntoConnection<'_>,
@@ -116,7 +116,7 @@ impl<C: QueueConnection> QueueJob<'_, C> {
         self.job_ref().signal(self.queue.lend().await, name, payload).await
     }
 
-    /// Returns the first thousand signals that a job has not received yet, in arrival order. Payloads are not included.
+    /// Returns the first thousand signals that the job has not received yet, in arrival order. Payloads are not included.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

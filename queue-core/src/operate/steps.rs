@@ -11,7 +11,7 @@ use crate::{
     results::{QueueConnection, QueueJob},
 };
 
-/// Completed step of a [durable](crate::options::Options::durable) job, or a sleep that has started.
+/// Completed step of a [durable](crate::options::Options::durable) job, or a sleep or timed wait that has started.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -40,12 +40,12 @@ pub struct JobStep {
 }
 
 impl JobStep {
-    /// Returns whether the step is a wait for a signal, and the wait timed out.
+    /// Returns whether the step is a timed-out wait for a signal.
     pub fn is_timed_out(&self) -> bool {
         self.until.is_some_and(|until| until < self.at)
     }
 
-    /// Returns `NAME` for a step `NAME (timeout)`, which records the timeout of the wait `NAME`. Returns `None` for other steps. The step
+    /// Returns `NAME` for a step `NAME (timeout)`, which records the deadline of the wait `NAME`. Returns `None` for other steps. The step
     /// `NAME (timeout)` stays in the journal after the wait.
     pub fn waits_for(&self) -> Option<&str> {
         self.until.and(self.name.strip_suffix(TIMEOUT_SUFFIX)).filter(|name| !name.is_empty())

@@ -32,7 +32,7 @@ pub struct Unserved {
     pub queue: String,
     /// Name of the job type, which may be an alias.
     pub job_type: String,
-    /// Version of the payloads. Workers may still serve older versions of the type.
+    /// Version of the payloads. Workers may serve other versions of the type.
     pub version: i16,
     /// Number of ready jobs of this queue, type and version. Counted up to [`Unserved::MOST`] per entry, and up to ten times
     /// [`Unserved::MOST`] for all entries together.

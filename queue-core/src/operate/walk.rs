@@ -1,4 +1,4 @@
-//! Walk over the jobs that a filter selects. Each job that existed at the start is visited once.
+//! Walk over the jobs that a filter selects. Each job is visited at most once.
 
 use sqlx::{FromRow, PgConnection, Postgres, postgres::PgArguments, postgres::PgRow, query::QueryAs};
 
@@ -17,7 +17,7 @@ pub(super) struct Walk<'f> {
     states: Vec<JobState>,
     /// New priority, if the operation sets one. Jobs that already have this priority are skipped.
     skip_priority: Option<i16>,
-    /// Exclusive upper bound of the visited ids. Excludes jobs that were enqueued after the walk began.
+    /// Exclusive upper bound of the visited ids, except for dead letters. Excludes jobs that were enqueued after the walk began.
     before_id: i64,
     /// Lane and position of the last visited ready job, or key and position of the last visited blocked job. In other states, `id` is the
     /// position of the walk.
@@ -71,7 +71,7 @@ impl<'f> Walk<'f> {
         Ok(None)
     }
 
-    /// Prepares a statement with the common parameters $1 to $8.
+    /// Builds a query with the common parameters $1 to $8 bound.
     fn prepare<O: for<'r> FromRow<'r, PgRow>>(&self, statement: &'static str, most: i64) -> QueryAs<'f, Postgres, O, PgArguments> {
         let Self { store, filter, .. } = *self;
         // Dead letters are visited in id order, so none is visited twice, and this state needs no upper bound. The bound is computed from

@@ -33,7 +33,7 @@ pub struct Weight {
 }
 
 impl<C: QueueConnection> Queue<C> {
-    /// Sets a weight from 1 to 1000 for a job type's fairness key. `None` removes the weight. Jobs of the key have `weight` turns for each
+    /// Sets a weight from 1 to 1000 for a job type's fairness key. `None` removes the weight. Jobs of the key get `weight` turns for each
     /// turn of a key without a weight. The weight takes effect with the next claims, and applies to workers of all releases until it is
     /// changed.
     ///

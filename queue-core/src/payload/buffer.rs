@@ -1,4 +1,4 @@
-//! Buffer that holds the text, the nesting depth and the first fault of a payload while it is encoded.
+//! Buffer that holds the text, the nesting depth and the first fault of a payload during encoding.
 //!
 //! The formatter and the checking serializer share the buffer. After a fault, the buffer rejects further text, so the text ends at the
 //! fault. The path of the fault is computed from the text, so encoding a valid payload does not track paths. The buffer does not

@@ -5,7 +5,7 @@ pub(super) const MAX_DEPTH: usize = 127;
 
 /// Reason why a payload cannot be stored exactly.
 ///
-/// The field `path` locates the fault, for example `$.user.names[3]`.
+/// The field `path` of a variant locates the fault, for example `$.user.names[3]`.
 ///
 /// ```no_run
 /// # use queue_core::{Error, Job as _, PayloadError, job};
@@ -60,7 +60,7 @@ pub enum PayloadError {
     /// The payload exceeds the maximum size.
     #[error("the payload takes {size} bytes or more, the limit is {limit}; store a reference, not the blob")]
     TooLarge {
-        /// Size of the text in bytes when encoding stopped.
+        /// Size of the encoded payload in bytes when encoding stopped.
         size: usize,
         /// Maximum size of a payload in bytes.
         limit: usize,

@@ -27,7 +27,8 @@ impl<'a> JsonbFormatter<'a> {
         Self { buffer, in_key: false }
     }
 
-    /// Rejects an integer that does not fit in 64 bits. jsonb would keep the integer, but most readers would round it.
+    /// Rejects an integer that does not fit in 64 bits, unless it is a map key, which is a string. jsonb would keep the integer, but most
+    /// readers would round it.
     fn require_fit(&self, fits: bool) -> io::Result<()> {
         if fits || self.in_key { Ok(()) } else { Err(self.buffer.fail(Fault::NumberTooLarge)) }
     }
@@ -60,7 +61,7 @@ impl<'a> JsonbFormatter<'a> {
             return self.buffer.append(token.as_bytes());
         }
         let Ok(text) = serde_json::from_str::<String>(token) else {
-            // The creation of a `RawValue` checks the syntax but accepts lone surrogates, so a lone surrogate is the cause of the error.
+            // `serde_json` has checked the syntax of the `RawValue`, but accepts lone surrogates in it, so the error is a lone surrogate.
             self.buffer.append(token.as_bytes())?;
             return Err(self.buffer.fail(Fault::LoneSurrogate));
         };

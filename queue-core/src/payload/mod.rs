@@ -1,4 +1,4 @@
-//! Encodes payloads as JSON text that jsonb returns exactly, or reports a fault with its path.
+//! Encodes payloads as JSON text that round-trips through jsonb, or reports a fault with its path.
 //!
 //! Encoding takes one pass. `serde_json` writes through a serializer that rejects NaN (`finite`) into a buffer with a size limit
 //! (`buffer`). The formatter (`jsonb`) rejects values that jsonb cannot hold, and inserts spaces as jsonb does. Errors contain paths,
@@ -30,7 +30,7 @@ pub(crate) use self::samples::samples;
 /// Maximum size of a payload in bytes, in the text form of jsonb. The SQL function `queue.payload_limit()` returns the same value.
 pub(crate) const DEFAULT_LIMIT: usize = 262_144;
 
-/// Encodes `job` in the text form of jsonb, in at most `limit` bytes.
+/// Encodes `job` in the text form of jsonb. Rejects a text of more than `limit` bytes.
 pub(crate) fn encode<T: Serialize + ?Sized>(job: &T, limit: usize) -> Result<String, PayloadError> {
     let buffer = PayloadBuffer::new(limit);
     let mut serializer = serde_json::Serializer::with_formatter(&buffer, JsonbFormatter::new(&buffer));

@@ -1,4 +1,4 @@
-//! Path of a fault, computed from the text written before the fault.
+//! Path of a fault in a payload, computed from the JSON text before the fault.
 //!
 //! The path is computed only when a payload is rejected. A path contains keys, which are usually field names, but never values. Long keys
 //! are truncated.

@@ -42,8 +42,8 @@ pub(super) struct Choice {
     /// Number of alternatives at the path.
     pub(super) count: usize,
     pub(super) chosen: usize,
-    /// Whether the alternatives are different forms of the type. Otherwise, the alternatives are attempts to find a valid value of one
-    /// form.
+    /// Whether the alternatives are forms of the type, such as enum variants, each of which needs a sample. If false, the alternatives are
+    /// candidates for a valid value of one form.
     pub(super) is_form: bool,
 }
 
@@ -106,13 +106,14 @@ impl<'p> SampleDeserializer<'_, 'p> {
         SampleDeserializer { path: format!("{}{step}", self.path), depth: self.depth + 1, builder: self.builder, names }
     }
 
-    /// Returns a small number, or `None` to request the minimum of a signed type or the maximum of an unsigned type. A type that accepts
-    /// only a narrower range rejects this extreme.
+    /// Returns a small number, or `None` for the minimum of a signed type or the maximum of an unsigned type. A type that accepts only a
+    /// narrower range rejects this extreme.
     fn number(&mut self) -> Option<i64> {
         [None, Some(1), Some(0), Some(2026)][self.choose(4, false).min(3)]
     }
 
-    /// Records that the value belongs to a type called `name`. Fails if the type is infinitely recursive.
+    /// Records that the value belongs to a type called `name`. Fails if the value is nested too deeply, which indicates an infinitely
+    /// recursive type.
     fn enter(&mut self, name: &'static str) -> Result<(), SampleError> {
         self.names.push(name);
         if self.depth > MAX_DEPTH { Err(SampleError::custom("the type is infinitely recursive")) } else { Ok(()) }
@@ -307,7 +308,8 @@ impl<'de> MapAccess<'de> for Fields<'_, '_> {
         while let Some((field, rest)) = self.remaining.split_first() {
             self.remaining = rest;
             self.current = field;
-            // serde lists an alias like a field, but rejects an alias together with its field. A plan can therefore omit any field.
+            // serde lists an alias like a field, but rejects a struct with both an alias and its field. A plan can therefore omit any
+            // field.
             let is_omitted = self.deserializer.builder.choose(&format!("{}.{field}?", self.deserializer.path), 2, false) == 1;
             if !is_omitted {
                 return seed.deserialize(StrDeserializer::new(field)).map(Some);

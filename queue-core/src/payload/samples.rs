@@ -66,8 +66,8 @@ fn forms(choices: &[Choice]) -> Vec<(String, usize)> {
     choices.iter().filter(|choice| choice.is_form).flat_map(all).collect()
 }
 
-/// Returns the alternatives to try after a sample could not be built: the other alternatives at the last path. The value at the last path
-/// is nearly always the cause. The queue already contains the alternatives at earlier paths.
+/// Returns the alternatives to try after a sample could not be built: the other alternatives at the last path, whose value nearly always
+/// caused the failure. Returns none if the plan already selects another alternative there, because its siblings are already in the queue.
 fn retries(choices: &[Choice]) -> Vec<(String, usize)> {
     let Some(last) = choices.last().filter(|last| last.chosen == 0) else { return Vec::new() };
     (1..last.count).map(|alternative| (last.path.clone(), alternative)).collect()

@@ -1,4 +1,4 @@
-//! Tests `encode` against a model of jsonb. Integration tests store the same texts in a database.
+//! Tests `encode` without a database. Integration tests store payloads in a database.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -24,7 +24,7 @@ use crate::{define::JobId, error::Error};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The job is a dead letter. The job is not retried automatically.
+    /// The job is a dead letter and is not retried automatically.
     #[error("job {job} is dead after {attempts} attempts: {error}")]
     Dead {
         /// Id of the awaited job.

@@ -98,7 +98,7 @@ impl JobRef {
     }
 }
 
-/// Methods that wait for one job. They require a handle on a pool, because a wait outlasts a transaction.
+/// Methods that wait for one job. They require a [`Queue`] with a pool, because a wait outlasts a transaction.
 impl QueueJob<'_> {
     /// Waits until the job has finished, and returns its output; see [`JobHandle::wait`]. `J` must be the job's type, which is not checked.
     ///

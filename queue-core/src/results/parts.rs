@@ -103,8 +103,8 @@ pub struct Outputs<'c, J> {
 }
 
 impl<J: JobType> Outputs<'_, J> {
-    /// Returns the next page with up to a thousand outputs. Each output has its position in the map, counted from 0. Returns `None` after
-    /// the last page.
+    /// Returns the next page with up to a thousand outputs. Each output is paired with its position in the map, starting at 0. Returns
+    /// `None` after the last page.
     ///
     /// Each page is read from the job history at the time of the call. For a requeued job, the page contains the outcome of the latest
     /// run, or [`WaitError::Timeout`] if that run has not finished. For a pruned job, it contains [`WaitError::NotFound`]. Therefore,

@@ -47,7 +47,7 @@ impl JobSnapshot {
         self.progress.over.is_some() || self.outcome == WaitOutcome::NotFound
     }
 
-    /// Decodes a row. Returns `None` for a completed job if the query omitted its output, because preceding outputs had reached the size
+    /// Decodes a row. Returns `None` for a completed job whose output the query omitted because preceding outputs had reached the size
     /// limit of a poll. A later poll returns the output.
     fn of(row: &PgRow) -> sqlx::Result<Option<Self>> {
         let state: &str = row.try_get("state")?;

@@ -8,7 +8,7 @@ use sqlx::{FromRow, Row as _, postgres::PgRow};
 
 use crate::define::JobState;
 
-/// Progress last reported by a job. All fields are empty before the first report.
+/// Progress last reported by a job, and the job's final state. Before the first report, the reported fields are empty.
 ///
 /// Progress is written at most every 250 ms, and is kept for about a minute after the job has completed.
 ///

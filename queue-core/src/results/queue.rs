@@ -46,8 +46,8 @@ use crate::{
 pub struct Queue<C = PgPool> {
     on: C,
     pub(crate) store: Store,
-    /// Pool set with [`Queue::direct`], whose connect options the waiter uses. Without it, the waiter uses the options of the pool in
-    /// `on`.
+    /// Pool set with [`Queue::direct`], whose connect options the waiter uses. If `None`, the waiter uses the connect options of the pool
+    /// in `on`.
     direct: Option<PgPool>,
     waiter: SharedWaiter,
 }
@@ -62,14 +62,14 @@ pub trait QueueConnection: sealed::Sealed + Send + Sync {
 pub struct OnConnection<'c>(Mutex<&'c mut PgConnection>);
 
 impl Queue {
-    /// Creates a handle to the default store. Each call takes a connection from the pool.
+    /// Creates a handle to the default store. Each operation acquires a connection from the pool.
     pub fn new(pool: &PgPool) -> Self {
         Self { on: pool.clone(), store: Store::default(), direct: None, waiter: SharedWaiter::default() }
     }
 
-    /// Sets a pool that connects directly to the server. The connection that waits for jobs uses the connect options of this pool. Set
-    /// this pool if the handle's own pool connects through a pooler in transaction mode, where no notifications arrive. In this case, a
-    /// handle without a direct pool polls jobs every 250 ms, and logs a warning once.
+    /// Sets a pool that connects directly to the server. The connection that waits for jobs uses the connect options of this pool. Set this
+    /// pool if the handle's own pool connects through a pooler in transaction mode, where no notifications arrive. Without a direct pool,
+    /// such a handle polls jobs every 250 ms, and logs a warning once.
     pub fn direct(self, pool: &PgPool) -> Self {
         Self { direct: Some(pool.clone()), waiter: SharedWaiter::default(), ..self }
     }

@@ -1,4 +1,4 @@
-//! Successive snapshots of one job, for one wait.
+//! Successive snapshots of one job, for one wait or one watch.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    /// Creates the sequence of snapshots. The first call of [`next`](Self::next) subscribes to the job.
+    /// Creates the sequence of snapshots. The first call to [`next`](Self::next) subscribes to the job.
     pub(super) fn new(queue: Queue, job: JobRef, watching: bool) -> Self {
         Self { queue, job, watching, subscription: None, has_restarted: false }
     }

@@ -28,8 +28,8 @@ use crate::{connect::JobRef, define::JobId, enqueue::store_error, error::Error, 
 #[derive(Clone, Default)]
 pub(super) struct SharedWaiter(Arc<Mutex<Option<Waiter>>>);
 
-/// Task that polls any number of jobs over one connection. While a wait is active, workers notify the waiter. Without active waits, the
-/// waiter closes its connection. The task ends when the last clone is dropped.
+/// Handle to the task that polls any number of jobs over one connection. While a wait is active, workers notify the task. Without active
+/// waits, the task closes its connection. The task ends when the last clone of the handle is dropped.
 #[derive(Clone)]
 struct Waiter {
     inner: Arc<WaiterState>,
@@ -48,7 +48,7 @@ struct WaiterState {
 #[derive(Default)]
 struct Subscriptions {
     jobs: HashMap<JobId, Vec<Subscriber>>,
-    /// Number of polls begun.
+    /// Number of polls that have begun.
     polls: u64,
 }
 
@@ -171,7 +171,7 @@ impl WaiterState {
     }
 
     /// Publishes the snapshot of a job to the subscriptions that began before the poll. If the job has finished, these subscriptions end.
-    /// If `snapshot` is `None`, because the poll left out the job's output, the job is polled again.
+    /// If the poll omitted the job's output, `snapshot` is `None`, and the job is polled again.
     fn publish(&self, job: JobId, snapshot: Option<JobSnapshot>) {
         let Some(snapshot) = snapshot.map(Arc::new) else { return self.job_added.notify_one() };
         let mut subscriptions = self.lock();

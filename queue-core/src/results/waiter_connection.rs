@@ -22,7 +22,7 @@ use crate::{
     schema::{Channel, ListenerConnection, NO_SESSION, Store},
 };
 
-/// Maximum number of jobs per poll.
+/// Maximum number of jobs per query.
 const MAX_JOBS: usize = 1000;
 
 /// Renewal interval of the row that requests notifications. The row expires after a minute.
@@ -38,13 +38,13 @@ const LISTEN_RETRY: Duration = Duration::from_secs(30);
 pub(super) struct WaiterConnection {
     id: Uuid,
     pool: PgPool,
-    /// Connection options of the pool, as of the last call of `listen`.
+    /// Connection options of the pool, as of the last call to `listen`.
     pool_options: Arc<PgConnectOptions>,
     store: Store,
     listener: Option<PgListener>,
     /// Whether the connection listens on the channel for job-finished notifications.
     is_listening: bool,
-    /// Time of the last write of the row that requests notifications; `None` if the row is not written.
+    /// Time of the last write of the row that requests notifications; `None` if the row has not been written.
     announced_at: Option<Instant>,
     announce_tried_at: Option<Instant>,
     /// Whether the warning about missing notifications has been logged.
@@ -135,7 +135,7 @@ impl WaiterConnection {
                     Err(sqlx::Error::Database(_)) => false,
                     Err(error) => return Err(error),
                 },
-                // If the connection keeps no session, or the role may not read the channel name, the waiter polls more often instead.
+                // If the connection keeps no session, or the role cannot read the channel name, the waiter polls more often instead.
                 Ok(_) | Err(sqlx::Error::Database(_)) => false,
                 Err(error) => return Err(error),
             };

@@ -44,7 +44,7 @@ impl Watch {
         Self { job, items: Box::pin(unfold(Some(state), next_item)) }
     }
 
-    /// Waits for the next item. Returns `None` once the job has finished, or after an error.
+    /// Waits for the next item. Returns `None` after the item with the final state, or after an error.
     pub async fn next(&mut self) -> Option<Result<Progress, WaitError>> {
         self.items.next().await
     }

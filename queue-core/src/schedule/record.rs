@@ -34,11 +34,11 @@ pub struct ScheduleRecord {
     pub tz: String,
     /// Handling of missed ticks: `coalesce`, `skip` or `catch_up(n)`.
     pub missed: String,
-    /// Maximum delay of a tick in seconds. A tick with a longer delay counts as missed.
+    /// Grace period in seconds. A tick that no worker handles within this period counts as missed.
     pub grace: f64,
     /// Handling of a tick while the job of an earlier tick has not finished: `skip`, `allow` or `queue`.
     pub overlap: String,
-    /// Maximum random delay of the schedule's jobs, in seconds.
+    /// Maximum jitter (random delay) of the schedule's jobs, in seconds.
     pub jitter: f64,
     /// Source of the schedule: `static` if workers declare it, otherwise `dynamic`.
     pub source: String,

@@ -16,9 +16,9 @@ use crate::{
 
 /// Times, time zone and job of a schedule. Passed to [`create`](super::QueueSchedule::create), or declared by a worker.
 ///
-/// A cron expression has five fields: minute, hour, day of the month, month and day of the week. An expression with six fields begins
-/// with the seconds. Nicknames such as `@daily` are supported. If neither day field begins with `*`, a date needs to match only one day
-/// field, as in Debian's cron. The function or worker that receives the schedule reports errors in the schedule.
+/// A cron expression has five fields: minute, hour, day of the month, month and day of the week. An expression with six fields begins with
+/// the seconds. Nicknames such as `@daily` are supported. If neither day field begins with `*`, a date matches if either day field matches,
+/// as in Debian's cron. The function or worker that receives the schedule reports errors in the schedule.
 ///
 /// ```
 /// # use queue_core::job;
@@ -91,27 +91,28 @@ impl Schedule {
         self
     }
 
-    /// Sets the maximum delay of a tick, after which the tick counts as missed. Range: one second to 365 days. Default: one minute.
+    /// Sets the grace period, after which a tick that no worker has handled counts as missed. Range: one second to 365 days. Default: one
+    /// minute.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
 
-    /// Sets the handling of a tick while a job of an earlier tick has not finished. Default: [`Overlap::Skip`].
+    /// Sets the handling of a tick that is due while a job of an earlier tick has not finished. Default: [`Overlap::Skip`].
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// Sets the maximum random delay of each tick's job, up to one day. The delay spreads the jobs of schedules that have the same times.
-    /// Default: no delay.
+    /// Sets the maximum jitter (random delay) of each tick's job, up to one day. The jitter spreads the jobs of schedules that have the
+    /// same times. Default: no delay.
     pub fn jitter(mut self, most: Duration) -> Self {
         self.jitter = Some(most);
         self
     }
 
-    /// Enables cancellation of the schedule's failed jobs when its job type or payload changes. Only jobs that are waiting for a retry
-    /// are cancelled, so the next tick does not wait for them. By default, these jobs are retried.
+    /// Makes a change of the job type or payload cancel the schedule's jobs that are waiting for a retry. The next tick then does not wait
+    /// for these jobs. By default, the jobs are retried.
     pub fn supersede(mut self) -> Self {
         self.supersede = true;
         self

@@ -1,5 +1,5 @@
-//! Names of a store's notification channels. Only this module queries the names. The names are secrets of the store, because any role
-//! that may connect to a database can notify any channel in the database. For this reason, the names are not cached, sent or logged.
+//! Names of a store's notification channels. Only this module queries the names. The names are secret, because any role that may connect to
+//! a database can notify any channel whose name it knows. For this reason, the names are not cached, sent or logged.
 
 use sqlx::{PgExecutor, query_scalar};
 

@@ -98,8 +98,8 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
                     break;
                 }
             }
-            // Another session has created the store concurrently. The next iteration loads its migrations and applies any that are
-            // missing.
+            // Another session may have created the store concurrently. The next iteration loads the applied migrations and applies the
+            // missing ones.
             Err(Error::Database(error)) if is_created_concurrently(&error) && conflicts < MAX_CREATE_CONFLICTS => conflicts += 1,
             // The store was not created concurrently. The name conflict is therefore with an object that does not belong to the store.
             Err(Error::Database(sqlx::Error::Database(error))) if is_name_conflict(&*error) => {
@@ -155,8 +155,8 @@ async fn apply(tx: &mut PgConnection, store: Store, migrations: &[Migration], in
     let before: Vec<String> = sqlx::query_scalar(CURRENT_VALUES).bind(&SETTINGS[..]).fetch_all(&mut *tx).await?;
     sqlx::query(SET_LOCAL).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
     if citus::is_distributed(tx, store).await? {
-        // The role is set before the first query, because a Citus cluster rejects changes to a table that the same transaction has
-        // already read as a different user.
+        // The role is set before the first query on the store's tables, because a Citus cluster rejects changes to a table that the same
+        // transaction has already read as a different user.
         sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
     }
     let found = load_exclusively(tx, store, migrations).await?;
@@ -204,7 +204,7 @@ async fn apply(tx: &mut PgConnection, store: Store, migrations: &[Migration], in
 
 /// Returns the applied migrations. If migrations are missing, also assumes the owner's role and locks the migration table until the
 /// transaction ends. The lock excludes concurrent migrations. An advisory lock is not used, because any role could take it. For a new
-/// store, the creation of the schema and the table excludes other migrations.
+/// store, creating the schema and the table excludes other migrations.
 async fn load_exclusively(tx: &mut PgConnection, store: Store, migrations: &[Migration]) -> Result<Vec<i32>, Error> {
     match load_schema_state(tx, store, migrations).await? {
         SchemaState::Absent => {
@@ -245,7 +245,7 @@ where o.name operator(pg_catalog.<>) current_user
 
 const SET_LOCAL: &str = "select pg_catalog.set_config($1, $2, true)";
 
-/// Returns whether the error reports that another session has just created the schema or one of its tables.
+/// Returns whether the error may mean that another session has just created the schema or one of its tables.
 fn is_created_concurrently(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| code == "23505" || code == "42P06" || code == "42P07")

@@ -18,7 +18,7 @@ impl Migration {
     }
 
     /// Returns an FNV-1a checksum of the SQL without comments. Comments can therefore be corrected after a release. The checksum detects
-    /// accidental edits of the SQL. It does not protect against tampering.
+    /// accidental edits to the SQL. It does not protect against tampering.
     pub(super) fn hash(&self) -> i64 {
         let code = self.sql.lines().filter_map(|line| line.split("--").next().map(str::trim_end)).filter(|line| !line.is_empty());
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

@@ -24,7 +24,7 @@ pub struct ListenerConnection {
 pub const NO_SESSION: &str = "notifications do not arrive: a pooler in transaction mode, or one without a free session, is in front of the \
     database; not listening, polling instead; set a direct connection to the server: QUEUE_DIRECT_URL";
 
-/// Number of additional connections used to check whether prepared statements reach other clients.
+/// Number of additional connections used to check whether a pooler exposes prepared statements to other clients.
 const EXTRA_CONNECTIONS: usize = 3;
 
 /// Maximum wait for a session or for a notification. A pooler without a free session makes a client wait silently.
@@ -84,7 +84,7 @@ fn is_statement_mixup(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "26000" || code == "42P05")
 }
 
-/// Returns whether prepared statements reach sessions of other clients.
+/// Returns whether a pooler exposes the prepared statements of one client to other clients.
 ///
 /// Every connection gives its first prepared statement the same name. If another connection has used the session before, a statement with
 /// this name already exists, unless the pooler separates the statements. With several poolers side by side, a mix-up may go undetected,

@@ -1,5 +1,5 @@
-//! Store: one schema with the queue's tables in one database. This module only handles the schema name and rewrites statements for the
-//! schema.
+//! Store: one schema with the tables of this project in one database. This module only handles the schema name and rewrites statements for
+//! the schema.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +44,7 @@ static QUALIFIED: Mutex<BTreeMap<(usize, usize), &'static str>> = Mutex::new(BTr
 /// Schema name used in the SQL files.
 const DEFAULT_SCHEMA: &str = "queue";
 
-/// Maximum length of a schema name in bytes. PostgreSQL silently truncates names at 63 bytes; the remaining bytes are for suffixes.
+/// Maximum length of a schema name in bytes. PostgreSQL silently truncates names to 63 bytes. The remaining 15 bytes are for suffixes.
 const MAX_SCHEMA_LEN: usize = 48;
 
 impl Store {
@@ -84,8 +84,8 @@ impl Store {
         self.schema
     }
 
-    /// Returns a statement rewritten for this store's schema. Operators, functions and types are schema-qualified too, so the statement
-    /// has the same meaning under any `search_path`. Each statement is rewritten once in the lifetime of the process.
+    /// Returns a statement rewritten for this store's schema. Operators, functions and types are schema-qualified too, so the statement has
+    /// the same meaning under any `search_path`. Each statement is rewritten once per store in the lifetime of the process.
     pub fn sql(self, statement: &'static str) -> &'static str {
         let home = self.home.map_or(0, |home| std::ptr::from_ref(home).addr());
         let place = (self.schema.as_ptr().addr(), statement.as_ptr().addr(), statement.len(), home);
@@ -145,7 +145,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Checks that the name of a queue or job type is valid.
+/// Checks that a name, such as the name of a queue or a job type, is valid.
 ///
 /// # Errors
 /// Returns [`Error::InvalidName`] unless the name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.

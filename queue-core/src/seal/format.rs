@@ -14,7 +14,7 @@ pub(crate) fn is_sealed(payload: &str) -> bool {
     payload.starts_with(MARK)
 }
 
-/// Formats the JSON text of a sealed payload. Neither the names nor the encoded data contain a slash.
+/// Formats the JSON text of a sealed payload. The three parts can be joined with slashes, because none of them contains a slash.
 #[cfg(feature = "seal")]
 pub(super) fn format_payload(keyring: &str, key: &str, data: &str) -> String {
     format!("{MARK}{FORM}/{keyring}/{key}/{data}\"")

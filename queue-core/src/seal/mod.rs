@@ -1,7 +1,7 @@
 //! Encryption of stored payloads: `#[job(seal = "customers")]`. This module contains the keys, the format of a sealed payload, and the
 //! cipher.
 //!
-//! The cipher is XChaCha20-Poly1305, whose nonces are long enough to be random. Associated data bind a sealed payload to its store, to
+//! The cipher is XChaCha20-Poly1305, whose nonces are long enough to be random. Associated data binds a sealed payload to its store, to
 //! the stored name of its job type, to its keyring and to its key. This module only converts texts. Its callers decide what happens to a
 //! job whose payload cannot be opened.
 

@@ -157,7 +157,7 @@ impl StoreCounts {
     }
 }
 
-/// Applies the query timeout to a future. Only suitable for futures that can be dropped midway without effect.
+/// Applies the query timeout to a future, which must be cancel safe.
 pub(super) async fn with_timeout<T>(query: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::time::timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }

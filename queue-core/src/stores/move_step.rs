@@ -1,4 +1,4 @@
-//! One step of a tenant's move. Each function runs one transaction, and can be repeated.
+//! Steps of a tenant's move. Each step is idempotent.
 
 use std::collections::HashSet;
 
@@ -13,21 +13,23 @@ use crate::{
     schema::{Connection, Session, Store},
 };
 
-/// Statements that set the timeouts for fencing the old store. An open transaction that has enqueued jobs blocks the move. Meanwhile no
-/// other such transaction can begin, for at most the second of `announce.sql`. The move therefore waits only briefly and is retried.
+/// Statements that set the timeouts for fencing the old store. An open transaction that enqueues for the tenant blocks the move. While the
+/// move waits, `announce.sql` keeps further such transactions from beginning, for at most one second. The lock timeout is therefore shorter
+/// than a second, and the move is retried.
 const FENCE_TIMEOUTS: &str = "set local lock_timeout = '900ms'; set local statement_timeout = '8s'";
 
-/// Statements that set the timeouts for holding ordering keys in the new store. Holding a key waits for open transactions that have enqueued
-/// under the key.
+/// Statements that set the timeouts for holding ordering keys in the new store. Holding a key waits for open transactions that have
+/// enqueued under the key.
 const HOLD_TIMEOUTS: &str = "set local lock_timeout = '2s'; set local statement_timeout = '60s'";
 
-/// Statements that set the timeouts for counting the remaining jobs. Counting also waits only briefly for locks on the store's tables.
+/// Statements that set the timeouts for counting the remaining jobs. The lock timeout is short, because the move is retried if the store's
+/// tables are locked.
 const COUNT_TIMEOUTS: &str = "set local lock_timeout = '500ms'; set local statement_timeout = '5min'";
 
-/// Maximum number of keys that one transaction holds, because other keyed enqueues wait for the transaction.
+/// Maximum number of ordering keys that one transaction holds or releases. Other keyed enqueues wait for the transaction.
 const MAX_KEYS: usize = 500;
 
-/// Step of the move of the tenant `key` from the store `old` to the store `new`.
+/// Context for the steps that move the tenant `key` from the store `old` to the store `new`.
 pub(super) struct MoveStep<'a> {
     pub(super) stores: &'a Stores,
     pub(super) key: &'a str,
@@ -45,8 +47,11 @@ pub(super) struct Remaining {
 }
 
 impl MoveStep<'_> {
-    /// Makes the old store reject enqueues for the tenant. Returns false if an open transaction blocks the change. First holds the ordering
-    /// keys in the new store, so an unavailable new store leaves the tenant in the old one, and few keys are left for [`MoveStep::arrive`].
+    /// Makes the old store reject enqueues for the tenant. Returns false if an open transaction blocks the change, or if the move was
+    /// announced within the last two seconds.
+    ///
+    /// First holds the ordering keys in the new store. If the new store is unavailable, the tenant therefore stays in the old store. Few
+    /// keys are left for [`MoveStep::arrive`].
     pub(super) async fn fence(&self) -> Result<bool, Error> {
         if !self.leave(&self.new).await? {
             return Ok(false);
@@ -64,7 +69,8 @@ impl MoveStep<'_> {
         Ok(announced.is_some() && self.leave(&self.old).await?)
     }
 
-    /// Records in a store that the tenant is not there in the epoch. Returns false if an open transaction blocks the change.
+    /// Records in the store `member` that the tenant is not in that store in the move's epoch. Returns false if an open transaction blocks
+    /// the change.
     async fn leave(&self, member: &Member) -> Result<bool, Error> {
         let mut session = begin(member, FENCE_TIMEOUTS).await?;
         let leave = sqlx::query(self.stores.schema.sql(include_str!("../../stores/leave.sql")));
@@ -111,7 +117,7 @@ impl MoveStep<'_> {
         Ok(held.fetch_all(self.new.pool()).await?)
     }
 
-    /// Releases the ordering keys that the move holds in the new store, except those of `keys`. Returns the number of keys still held.
+    /// Releases the ordering keys that the move holds in the new store, except the keys in `keys`. Returns the number of keys still held.
     pub(super) async fn release(&self, keys: &[i64]) -> Result<i64, Error> {
         let held = self.held().await?;
         let remaining: HashSet<i64> = keys.iter().copied().collect();
@@ -124,8 +130,8 @@ impl MoveStep<'_> {
         Ok(i64::try_from(held.len()).unwrap_or(i64::MAX) - released)
     }
 
-    /// Returns the metadata of the jobs that hold ordering keys for the move. The epoch distinguishes them from those of other moves. They
-    /// are not jobs of the tenant, so operations on its jobs do not include them.
+    /// Returns the metadata of the jobs that hold ordering keys for the move. The epoch distinguishes these jobs from the jobs of other
+    /// moves. The metadata does not mark the jobs as the tenant's, so operations on the tenant's jobs do not include them.
     fn hold_meta(&self) -> Value {
         json!({ "moving_tenant": self.key, "epoch": self.epoch })
     }
@@ -137,7 +143,7 @@ async fn begin<'m>(member: &'m Member, timeouts: &'static str) -> Result<Session
     Ok(session)
 }
 
-/// Returns false instead of an error if the transaction has waited too long for a lock, or a deadlock has ended it.
+/// Returns false instead of an error if a lock timeout or a deadlock has aborted the transaction.
 fn unless_locked(ended: sqlx::Result<()>) -> Result<bool, Error> {
     match ended {
         Ok(()) => Ok(true),

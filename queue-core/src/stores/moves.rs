@@ -1,5 +1,5 @@
 //! Moves of tenants from one store to another. Jobs that wait in the old store are run there, and new jobs are enqueued into the new store.
-//! Each step can be repeated, and the home database records the move, so any process can continue it:
+//! Each step is idempotent, and the home database records the move, so any process can continue it:
 //!
 //! 1. The home database records the new store, a new epoch, and the store that the tenant is leaving.
 //! 2. In the new store, the ordering keys of the tenant's jobs in the old store are held: under each key, a job is enqueued that no worker
@@ -64,8 +64,8 @@ pub struct Move {
 pub enum MoveState {
     /// The move is waiting for open transactions that enqueue into the old store. New jobs still go to the old store.
     Fencing,
-    /// Jobs of the tenant are still waiting or running in the old store. Contains the number of remaining jobs, which is briefly zero
-    /// before the move is over.
+    /// Jobs of the tenant are still waiting or running in the old store. Contains the number of remaining jobs, which may be zero shortly
+    /// before the move finishes.
     Draining(i64),
     /// The tenant is not being moved.
     Over,
@@ -77,13 +77,13 @@ const MAX_MOVES: i64 = 1000;
 impl Stores {
     /// Starts to move a tenant to another store. Both stores must be available until the tenant has left the old one.
     ///
-    /// The move is completed by [`Stores::tend`] or [`Stores::go_on`]. As soon as no transaction is open that enqueues for the tenant, new
-    /// jobs go to the new store. Jobs waiting in the old store, including retries, are run there by workers that serve both stores. Dead
-    /// letters stay in the old store.
+    /// The move is completed by [`Stores::tend`] or [`Stores::go_on`]. New jobs go to the new store as soon as all open transactions that
+    /// enqueue for the tenant have ended. Jobs waiting in the old store, including retries, are run there by workers that serve both
+    /// stores. Dead letters stay in the old store.
     ///
-    /// The order of ordering keys is kept: jobs in the new store wait until the jobs of their key in the old store have finished. Jobs that
-    /// handlers in the old store enqueue there during the move are not included. Fairness keys, uniqueness, capacities and limits apply in
-    /// each store separately.
+    /// The jobs of an ordering key keep their order: jobs in the new store wait until the jobs of their key in the old store have finished.
+    /// Jobs that handlers in the old store enqueue there during the move are an exception: their order is not kept. Fairness keys,
+    /// uniqueness, capacities and limits apply in each store separately.
     ///
     /// # Errors
     /// Returns [`Error::CannotMove`] if the tenant is already in the store, if the tenant is already moving, or if the store is closed.

@@ -42,7 +42,7 @@ pub struct Tenant {
 /// Transaction in the database of a tenant's store. Jobs enqueued in the transaction go to that store, and have the tenant's key in their
 /// metadata as `of_tenant`.
 ///
-/// Until the transaction ends, it locks the tenant's assignment to the store, and a move of the tenant waits for the lock. The
+/// Until the transaction ends, it holds a lock on the tenant's assignment to the store, and a move of the tenant waits for the lock. The
 /// transaction is rolled back when dropped.
 ///
 /// ```no_run
@@ -61,11 +61,12 @@ pub struct TenantTransaction {
     key: String,
 }
 
-/// Time after which [`Tenant::begin`] fails if the tenant is in neither store. A move usually takes the tenant from one store to the other
-/// within milliseconds, or gives up after a second.
+/// Time after which [`Tenant::begin`] fails if neither store of a move accepts transactions for the tenant. A move usually takes the tenant
+/// from one store to the other within milliseconds, or gives up after a second.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delay before the second retry of [`Tenant::begin`]. Each later delay is twice as long, up to `MAX_RETRY_DELAY`.
+/// First nonzero retry delay of [`Tenant::begin`], whose first retry is immediate. Each later delay is twice the previous one, up to
+/// `MAX_RETRY_DELAY`.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -89,8 +90,8 @@ impl Tenant {
     /// While a move waits for open transactions of the tenant, this function waits too, for up to a second at a time.
     ///
     /// # Errors
-    /// Returns [`Error::Moved`] if a move has not let the transaction begin within ten seconds, and [`Error::Database`] if a query fails.
-    /// Also returns the errors of [`Stores::of`].
+    /// Returns [`Error::Moved`] if a move prevents the transaction from beginning for ten seconds, and [`Error::Database`] if a query
+    /// fails. Also returns the errors of [`Stores::of`].
     pub async fn begin(&self) -> Result<TenantTransaction, Error> {
         let (mut tenant, mut delay, deadline) = (self.clone(), Duration::ZERO, Instant::now() + BEGIN_TIMEOUT);
         loop {
@@ -115,7 +116,7 @@ impl Tenant {
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails. Returns [`Error::Moved`] if the tenant has moved to another store, or is about to
-    /// leave this one. In this case, the transaction is unchanged. After a short delay, call [`Stores::of`] again, and begin a
+    /// leave this one. After [`Error::Moved`], the transaction is unchanged. After a short delay, call [`Stores::of`] again, and begin a
     /// transaction in the store that it returns.
     pub async fn enter(&self, tx: &mut Transaction<'_, Postgres>) -> Result<(), Error> {
         if self.lock_place(tx).await? {

@@ -18,13 +18,14 @@ use crate::error::Error;
 /// may take five minutes.
 const STEP_TIMEOUT: Duration = Duration::from_mins(6);
 
-/// Maximum interval between two steps of a move. Jobs in the new store may wait for a step to release their ordering key.
+/// Maximum interval between two rounds while tenants are moving. The interval is short because jobs in the new store may wait for a step
+/// to release their ordering key.
 const STEP_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Stores {
-    /// Reloads the list of stores and advances all tenant moves, repeatedly at the interval `every`, or twice a second while tenants are
-    /// moving. The future never completes. Run one such future as a task in each process that works on the stores. Moves between two stores
-    /// do not wait for other stores.
+    /// Reloads the list of stores and advances all tenant moves, repeatedly at the interval `every`, or up to twice a second while tenants
+    /// are moving. The future never completes. Run one such future as a task in each process that works on the stores. Moves between two
+    /// stores do not wait for other stores.
     pub async fn tend(&self, every: Duration) {
         let (mut reported, mut is_failing) = (Vec::new(), false);
         let (mut rounds, mut running) = (JoinSet::new(), BTreeSet::new());
@@ -78,8 +79,9 @@ impl Stores {
         }
     }
 
-    /// Advances moves between the same two stores, one after another, and returns the first error. Stops if a store does not respond, because
-    /// it will not respond to the next step. Ends with a pause after a long round, because each step counts the jobs of a store.
+    /// Advances moves between the same two stores, one after another, and returns the first error. Stops if a store does not respond,
+    /// because the next step would fail too. Ends with a pause that limits the load, because each step counts the jobs of a store. The
+    /// pause is nine times as long as the steps, but at most `every`.
     async fn advance_moves(&self, keys: Vec<String>, every: Duration) -> Result<(), Error> {
         let (began, mut failed) = (Instant::now(), None);
         for key in keys {

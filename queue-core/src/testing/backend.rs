@@ -298,7 +298,7 @@ impl Backend for TestBackend {
     }
 }
 
-/// Maximum number of outputs in a page.
+/// Number of results in each simulated batch of a map, except the last batch.
 const PAGE: usize = 1000;
 
 /// Returns the name under which `children` contains the results of a map's jobs. No step can have this name.

@@ -50,8 +50,8 @@ impl<'t> DrainConnection<'t> {
     }
 }
 
-/// Swaps the test's connection back, even if the drain is dropped midway. The handler is always dropped before this value. Therefore only
-/// a task that the handler spawned can still hold the lock. In that case, the connections stay swapped.
+/// Swaps the test's connection back, even if the drain is dropped midway. The handler is always dropped before this value, so only a task
+/// that the handler spawned can still hold the lock. If a task holds the lock, the connections stay swapped.
 impl Drop for DrainConnection<'_> {
     fn drop(&mut self) {
         if let Some(mut held) = self.lent.as_ref().and_then(|lent| lent.try_lock().ok()) {

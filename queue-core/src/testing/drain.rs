@@ -21,8 +21,8 @@ use crate::{
     schema::Store,
 };
 
-/// Runs all ready jobs, and the jobs that they enqueue, one at a time in the open transaction. Returns a builder. Awaiting the builder
-/// runs the jobs.
+/// Runs all ready jobs, and the jobs that they enqueue, one at a time in the open transaction of `on`. Returns a builder. Awaiting the
+/// builder runs the jobs.
 ///
 /// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded like a worker's verdict, and is visible
 /// to later statements of the transaction. A job that has to wait, for example for a retry or a signal, is scheduled or parked. The drain
@@ -215,7 +215,7 @@ impl DrainResult {
         self.attempts.iter().filter(|attempt| attempt.snoozed_for().is_some()).count()
     }
 
-    /// Returns the number of attempts that parked their job to wait for a signal.
+    /// Returns the number of attempts that parked their job to wait for a signal or for other jobs.
     pub fn parked(&self) -> usize {
         self.attempts.iter().filter(|attempt| matches!(attempt.verdict, Verdict::Park(_))).count()
     }

@@ -74,7 +74,7 @@ pub async fn enqueued<'c, T: JobType>(on: impl IntoConnection<'c>) -> Result<Vec
     Ok(enqueued_jobs::<T>(on).await?.into_iter().map(|found| found.job).collect())
 }
 
-/// Returns the same jobs as [`enqueued`], including their queue, priority, state and other properties.
+/// Returns the jobs whose payloads [`enqueued`] returns, with their queue, priority, state and other properties.
 ///
 /// # Errors
 /// Returns the errors of [`enqueued`].
@@ -154,13 +154,13 @@ fn open(id: JobId, payload: String, job_type: &str, version: u16) -> Result<Stri
     }
 }
 
-/// Wrapper around a payload that formats the payload if its type implements `Debug`.
+/// Wrapper that formats a payload if its type implements `Debug`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Show<'a, T>(pub &'a T);
 
 /// Trait for payloads that implement `Debug`. Implemented for [`Show`] itself, so method resolution prefers it to [`NotShown`], which is
-/// implemented for a reference.
+/// implemented for `&Show`.
 #[doc(hidden)]
 pub trait DebugShown {
     fn show(&self) -> Option<String>;

@@ -67,12 +67,12 @@ pub enum Error {
         /// Number of attempts that ran before the error.
         most: usize,
     },
-    /// The handler waits more often than allowed, in total or after an interruption.
+    /// The handler reached more places than allowed, before or after the interruption.
     #[error("interrupted {}, the handler has waited {most} more times, and its job has not finished", shown(*.at))]
     Restless {
         /// Place of the interruption; `None` if the handler was not interrupted.
         at: Option<Place>,
-        /// Maximum number of waits, which was exceeded.
+        /// Maximum number of places, which was exceeded.
         most: usize,
     },
     /// The job has not finished within the maximum number of attempts.

@@ -158,8 +158,9 @@ impl Payloads {
         }
     }
 
-    /// Returns a job type's generated payloads that this release can read, and its [examples](Payloads::example). Fails if the release
-    /// can read none of the generated payloads or not all examples, or if no payload can be generated and there is no example.
+    /// Returns a job type's generated payloads that this release can read, and its [examples](Payloads::example). Fails if the release can
+    /// read none of the generated payloads, or cannot read one of the examples. Also fails if no payload can be generated and there is no
+    /// example.
     fn generate(&self, forms: &PayloadForms) -> Result<Vec<LockedPayload>, String> {
         let options = forms.options;
         let (job_type, version) = (options.name, options.version);

@@ -133,7 +133,7 @@ impl InterruptPoints {
         self.is_interrupted_at(Place::Written(self.written.load(Relaxed)))
     }
 
-    /// Counts the end of an attempt. Returns whether the attempt is interrupted there, so that its verdict is lost.
+    /// Counts a return of the handler. Returns whether to interrupt the attempt at this place, so that its verdict is lost.
     pub(super) fn has_returned(&self) -> bool {
         self.returned.fetch_add(1, Relaxed);
         self.is_interrupted_at(Place::Returned(self.returned.load(Relaxed)))
@@ -153,7 +153,7 @@ impl InterruptPoints {
     pub(super) async fn run_interruptible<F: Future>(&self, work: F, kept: impl Fn() -> usize) -> Option<F::Output> {
         let (mut work, mut known) = (pin!(work), kept());
         let interrupted = |task: &mut std::task::Context<'_>| {
-            // The write is stored, but the handler has not received its result yet.
+            // If `kept` has increased, the attempt has stored a write whose result the handler has not received yet.
             if kept() != known {
                 known = kept();
                 if self.has_written() {

@@ -22,7 +22,8 @@ use crate::{
     schema::Store,
 };
 
-/// Runs a job's handler inline, without a database, as the job's first attempt. Returns a builder. Awaiting the builder runs the handler.
+/// Returns a builder that runs a job's handler inline, without a database. By default, the run is the job's first attempt. Awaiting the
+/// builder runs the handler.
 pub fn run<T: Handler>(job: T) -> Run<T> {
     run_with::<T>(job)
 }
@@ -122,7 +123,7 @@ impl<T: JobType> Run<T> {
         self
     }
 
-    /// Sets the maximum number of attempts, instead of the maximum of the job type.
+    /// Overrides the job type's maximum number of attempts.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = Some(max_attempts);
         self
@@ -256,7 +257,7 @@ impl<T: JobType> Run<T> {
     ///
     /// # Panics
     /// Panics if the payload or the metadata cannot be stored, or if state named by `#[job(state(..))]` is missing. These cases cannot
-    /// occur in a worker, because they are detected at the enqueue or at the start of the worker.
+    /// occur in a worker, because they are detected when the job is enqueued or when the worker starts.
     pub async fn run(self) -> RunResult<T> {
         let (job, pool) = self.claimed().await;
         let Self { registration, states, checkpoint, steps, signals, children, cancel_reason, middleware, pool: own, .. } = self;

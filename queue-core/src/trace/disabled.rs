@@ -1,4 +1,4 @@
-//! Stand-in for the `otel` module if the feature `otel` is disabled. Spans get no OpenTelemetry data, and jobs store no trace context.
+//! Stub of the `otel` module for builds without the feature `otel`. Spans get no OpenTelemetry data, and jobs store no trace context.
 
 use tracing::Span;
 

@@ -32,8 +32,8 @@ const SYSTEM: &str = "postgresql";
 /// Level of enqueue spans. With the feature `otel`, the level is `INFO`, so the usual log filters include enqueue spans.
 const ENQUEUE: Level = if cfg!(feature = "otel") { Level::INFO } else { Level::DEBUG };
 
-/// Relation between the span of an attempt and the span of the job's enqueue. Requires a trace context stored with the job. The relation
-/// has an effect only with the feature `otel`.
+/// Relation between the span of an attempt and the span of the job's enqueue. The relation has an effect only with the feature `otel`, and
+/// only for jobs with a stored trace context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceRelation {
@@ -65,7 +65,7 @@ pub(crate) struct AttemptSpanInfo<'a> {
     pub(crate) relation: TraceRelation,
 }
 
-/// Creates the span of an enqueue. For several jobs, each of `queue` and `job_type` is set only if it is the same for all jobs.
+/// Creates the span of an enqueue. For a bulk enqueue, `queue` and `job_type` are set only if all jobs share the value.
 pub(crate) fn enqueue_span(queue: Option<&str>, job_type: Option<&str>) -> Span {
     tracing::span!(
         target: "queue_core::enqueue",

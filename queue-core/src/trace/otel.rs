@@ -16,8 +16,8 @@ const MAX_ERROR_BYTES: usize = 1024;
 /// Maximum number of links per span, equal to the default limit of OpenTelemetry SDKs.
 const MAX_LINKS: usize = 128;
 
-/// Returns the trace context for a job that is enqueued in `span`. This is the first sampled context among the context of `span`, the
-/// context of the current span, and the current OpenTelemetry context. Returns `None` if no context is sampled.
+/// Returns the trace context to store with a job that is enqueued in `span`: the first sampled context among `span`, the current span and
+/// the current OpenTelemetry context. Returns `None` if no context is sampled.
 pub(crate) fn current_context(span: &Span) -> Option<TraceContext> {
     let sampled_context = |span: &Span| sampled(&span.context());
     let context = if span.is_disabled() { None } else { sampled_context(span) };

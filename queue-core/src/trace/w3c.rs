@@ -1,4 +1,4 @@
-//! Text form of a trace context, as specified in <https://www.w3.org/TR/trace-context/>. Malformed text is treated as if the job had no
+//! Text form of a trace context, as specified in <https://www.w3.org/TR/trace-context/>. Malformed text is ignored, as if the job had no
 //! trace context.
 
 use std::str::FromStr as _;
@@ -15,7 +15,7 @@ const MAX_STATE_BYTES: usize = 512;
 /// Length in bytes of a `traceparent` of version 00: `00-` trace id `-` span id `-` flags.
 const TRACEPARENT_BYTES: usize = 55;
 
-/// Trace context fields of a job's metadata. Jobs enqueued in SQL may have arbitrary values in these fields.
+/// Trace context fields in a job's metadata. Jobs enqueued in SQL may have arbitrary values in these fields.
 #[derive(Deserialize)]
 struct TraceFields {
     traceparent: Option<Value>,

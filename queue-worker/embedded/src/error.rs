@@ -1,8 +1,8 @@
-//! Errors returned when an embedded server is started. Each kind of failure has a separate variant, so callers can handle it separately.
+//! Errors from starting an embedded server. Each kind of failure has its own variant, so callers can handle it separately.
 
 use std::{io, path::Path, path::PathBuf, time::Duration};
 
-/// Error returned by [`Embedded::start`](crate::Embedded::start). Each message suggests a fix.
+/// Error returned by [`Embedded::start`](crate::Embedded::start). Most messages suggest a fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddedError {
@@ -21,7 +21,7 @@ pub enum EmbeddedError {
     /// All binaries found are older than the oldest supported version.
     #[error("PostgreSQL {version} in {} is too old, 15 or later is required; {install}, or set QUEUE_PG_BIN or DATABASE_URL", .bin.display())]
     TooOld {
-        /// Folder of the binaries that were found first.
+        /// Folder of the first binaries found.
         bin: PathBuf,
         /// Major version of the unsupported binaries.
         version: u32,
@@ -52,7 +52,7 @@ pub enum EmbeddedError {
         /// Major version of the installed binaries.
         binaries: u32,
     },
-    /// The folder contains files of another program and is left unchanged.
+    /// The intended directory of the cluster contains another program's files. The directory is left unchanged.
     #[error("{} contains files, but no database of queue-worker; set QUEUE_PG_DATA to an empty or new folder", .folder.display())]
     ForeignFolder {
         /// Intended directory of the cluster.
@@ -110,19 +110,19 @@ pub enum EmbeddedError {
          last lines of {}:\n{tail}", .log.display()
     )]
     NotReady {
-        /// Duration of the wait for the server.
+        /// Time spent waiting for the server.
         waited: Duration,
         /// Path of the server log.
         log: PathBuf,
         /// Last lines of the server log.
         tail: String,
     },
-    /// Another process was still starting or stopping the same server at the end of the maximum waiting time.
+    /// Another process was still starting or stopping the same server when the maximum waiting time had passed.
     #[error("another process has been starting or stopping the database in {} for {waited:?}; find it with `{find}`, end it and retry", .folder.display())]
     Busy {
         /// Directory that contains the cluster.
         folder: PathBuf,
-        /// Duration of the wait for the other process.
+        /// Time spent waiting for the other process.
         waited: Duration,
         /// Shell command that lists the other process.
         find: String,

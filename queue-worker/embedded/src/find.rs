@@ -1,7 +1,7 @@
 //! Search for the server's binaries. `QUEUE_PG_BIN` takes precedence. If this variable is not set, the search covers the installation
 //! folders of known systems, the folders on PATH, and this crate's data folder.
 //!
-//! The search considers only the version of the binaries. `run_as` checks whether a user can execute the binaries.
+//! The search considers only the version of the binaries. `run_as` checks whether a user can reach the binaries.
 
 use std::{
     env,
@@ -16,16 +16,16 @@ use crate::{EmbeddedError, install};
 /// Oldest supported major version of `PostgreSQL`.
 const MIN_VERSION: u32 = 15;
 
-/// Folders in which operating systems install several `PostgreSQL` versions side by side. Each entry contains the parent folder, the name
-/// prefix before the version, and the subfolder with the binaries.
+/// Folders in which package managers and installers place several `PostgreSQL` versions side by side. Each entry contains the parent
+/// folder, the name prefix before the version, and the subfolder with the binaries.
 const SYSTEM_FOLDERS: &[(&str, &str, &str)] = &[
     ("/usr/lib/postgresql", "", "bin"),                          // Debian, Ubuntu
     ("/opt/homebrew/opt", "postgresql@", "bin"),                 // Homebrew
     ("/usr/local/opt", "postgresql@", "bin"),                    // Homebrew on Intel
     ("/home/linuxbrew/.linuxbrew/opt", "postgresql@", "bin"),    // Homebrew on Linux
-    ("/usr", "pgsql-", "bin"),                                   // the project's own packages for Fedora and relatives
+    ("/usr", "pgsql-", "bin"),                                   // PGDG packages for Fedora and RHEL
     ("/usr/libexec", "postgresql", ""),                          // Alpine
-    ("/Library/PostgreSQL", "", "bin"),                          // the installer for macOS
+    ("/Library/PostgreSQL", "", "bin"),                          // EDB installer for macOS
     ("/Applications/Postgres.app/Contents/Versions", "", "bin"), // Postgres.app
 ];
 
@@ -117,7 +117,7 @@ fn query_version(bin: &Path) -> Result<u32, String> {
         .ok_or_else(|| format!("`postgres --version` reported {:?} {:?}", text.trim(), String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// Parses the major version of a text such as `postgres (PostgreSQL) 18beta1`.
+/// Parses the major version from a text such as `postgres (PostgreSQL) 18beta1`.
 fn parse_major(text: &str) -> Option<u32> {
     let (_, version) = text.split_once("(PostgreSQL) ")?;
     version[..version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len())].parse().ok()

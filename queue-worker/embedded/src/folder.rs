@@ -160,8 +160,8 @@ pub(crate) fn choose(options: &EmbeddedOptions) -> Result<(PathBuf, Option<PathB
     Ok((own.join(select_version(&own)?.to_string()), Some(own)))
 }
 
-/// Returns this crate's data folder. Without `XDG_DATA_HOME`, root uses the system's directory for service data, because the server runs
-/// as another user, which cannot read root's home.
+/// Returns this crate's data folder, or `None` if the environment does not determine it. Without `XDG_DATA_HOME`, root uses the system's
+/// directory for service data, because the server runs as another user, which cannot read root's home.
 fn data_home(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let apple = cfg!(target_os = "macos");
     let folder = match (xdg.filter(|xdg| xdg.is_absolute()), home) {

@@ -1,5 +1,5 @@
-//! Creation of a cluster. `initdb` writes to a temporary folder, which is renamed on success. A killed process therefore leaves no
-//! incomplete cluster under the final name.
+//! Creates clusters. `initdb` writes to a temporary folder, which is renamed on success. A killed process therefore leaves no incomplete
+//! cluster under the final name.
 
 use std::{fs, io, path::Path, process::Stdio};
 
@@ -39,8 +39,8 @@ pub(crate) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, optio
     Ok(())
 }
 
-/// Removes unfinished clusters of killed processes. The removal can fail if `initdb` is still running. A later start then removes the
-/// cluster.
+/// Removes the unfinished clusters that killed processes left. If `initdb` is still running, the removal can fail, and a later start
+/// removes the cluster.
 fn remove_unfinished(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {

@@ -1,7 +1,7 @@
 //! Creates the cluster if there is none, and starts the script that runs the server.
 //!
 //! If this process runs as root, the folder belongs to a less privileged user, who may have created files or links in it. Root therefore
-//! only creates new files in the folder. All other work runs as the less privileged user.
+//! writes only to files that it has just created. All programs that work in the folder run as the less privileged user.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -69,9 +69,9 @@ pub(crate) fn launch(folder: &Folder, own: Option<&Path>, options: &EmbeddedOpti
     Ok(Embedded { url: socket::url(&socket), folder: folder.path().to_owned(), attached: false, _user: user })
 }
 
-/// Returns a shell that inherits as few open files of this process as possible. An inherited lock or pipe would stay open while the
-/// server runs. The script can close only one-digit descriptors, because `sh` supports no others. If `bash` is installed, `bash` closes
-/// all descriptors above 2 and then runs `sh`.
+/// Returns the command for a shell that inherits as few open files of this process as possible. An inherited lock or pipe would stay open
+/// while the server runs. The script can close only one-digit descriptors, because `sh` supports no others. If `bash` is installed, `bash`
+/// closes all descriptors above 2 and then runs `sh`.
 fn shell(run_as: &RunAs) -> Command {
     const CLOSE: &str = r#"for fd in /dev/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done; exec /bin/sh "$@""#;
     if !Path::new("/bin/bash").exists() {
@@ -82,7 +82,7 @@ fn shell(run_as: &RunAs) -> Command {
     bash
 }
 
-/// Waits for the script on a thread. Without the wait, this child process would remain a zombie after its exit.
+/// Waits for the script's process on a separate thread, so that the process does not remain a zombie after its exit.
 fn reap(mut script: Child) {
     let _ = thread::Builder::new().name("queue-embedded".to_owned()).stack_size(64 << 10).spawn(move || script.wait());
 }

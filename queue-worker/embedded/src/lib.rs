@@ -1,5 +1,5 @@
-//! Runs an embedded `PostgreSQL` server that requires no setup. Starts the server binaries installed on this machine on a private
-//! cluster, and stops the server when the last process that uses the server exits.
+//! Runs an embedded `PostgreSQL` server that requires no setup. The server uses the binaries installed on this machine and a private
+//! cluster. The server stops when the last process that uses it exits.
 //!
 //! Several processes can share one server. Each process is a user of the server and holds a FIFO open for writing. A small shell script,
 //! `supervise.sh`, runs the server and reads the FIFO. When the last user has exited, even after `kill -9`, the script reads end of file,
@@ -128,7 +128,7 @@ impl Embedded {
     }
 }
 
-/// Async version of [`Embedded::start`]. The start runs on a thread for blocking work.
+/// Async version of [`Embedded::start`]. Starts the server on Tokio's blocking thread pool.
 pub async fn start(options: EmbeddedOptions) -> Result<Embedded, EmbeddedError> {
     match tokio::task::spawn_blocking(move || Embedded::start(options)).await {
         Ok(started) => started,

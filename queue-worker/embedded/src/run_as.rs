@@ -1,5 +1,4 @@
-//! Selection of the user that runs the server. `PostgreSQL` refuses to run as root, and its user must be able to access the server's
-//! files.
+//! Selects the user that runs the server. `PostgreSQL` refuses to run as root, and its user must be able to access the server's files.
 //!
 //! Privileges are dropped with the options of std's `Command`. A user namespace is entered with the program `unshare`.
 
@@ -26,9 +25,9 @@ pub(crate) enum RunAs {
 }
 
 impl RunAs {
-    /// Selects the user that runs the server. Unless this process runs as root, this is the user of this process. For root, it is the
-    /// owner of an existing cluster, or otherwise the first of a few users that can access the folder and the binaries. Falls back to a
-    /// user namespace, unless a user other than root owns the cluster.
+    /// Selects the user that runs the server: the user of this process, unless this process runs as root. For root, selects the owner of an
+    /// existing cluster, or otherwise the first of a few users that can access the folder and the binaries. Falls back to a user namespace,
+    /// unless a user other than root owns the cluster.
     pub(crate) fn choose(folder: &Folder, binaries: &Binaries) -> Result<Self, EmbeddedError> {
         let data = folder.data();
         let owner = fs::metadata(&data).ok().map(|data| (data.uid(), data.gid()));
@@ -127,7 +126,7 @@ fn can_reach(uid: u32, path: &Path) -> bool {
     path.ancestors().skip(1).all(|folder| fs::metadata(folder).is_ok_and(passes))
 }
 
-/// Returns a user namespace with the name of an existing user, or `None` if the system allows no namespaces.
+/// Returns a user namespace with the name of an existing user, or `None` if there is no such user or the system allows no namespaces.
 fn find_namespace() -> Option<RunAs> {
     let (uid, gid) = ["postgres", "nobody", "daemon"].into_iter().filter_map(query_user).find(|&(uid, _)| uid != 0)?;
     let namespace = RunAs::Namespace { uid, gid };

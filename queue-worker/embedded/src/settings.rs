@@ -22,7 +22,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("log_checkpoints", "off"),
     // Runs autovacuum frequently, because the tables are small and have a high turnover.
     ("autovacuum_naptime", "10s"),
-    // JIT compilation takes longer than the execution of a queue's statements.
+    // JIT compilation takes longer than executing a queue's statements.
     ("jit", "off"),
     ("timezone", "UTC"),
     ("log_timezone", "UTC"),

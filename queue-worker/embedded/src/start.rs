@@ -23,8 +23,7 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum time for other processes to stop a server, including its last checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
-/// Maximum duration for which a server can listen while no process reads the FIFO. After this duration, the server's script is considered
-/// dead.
+/// Time after which the script of a listening server is considered dead if no process reads the FIFO.
 const NO_READER_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) fn start(options: &EmbeddedOptions) -> Result<Embedded, EmbeddedError> {

@@ -19,7 +19,7 @@ use crate::{
 
 /// Flag for opening the FIFO. With this flag, an open for writing fails immediately if no process reads the FIFO.
 const O_NONBLOCK: i32 = if cfg!(any(target_os = "linux", target_os = "android")) { 0o4000 } else { 0x4 };
-/// Error number of an open for writing with `O_NONBLOCK` if no process reads the FIFO. The number is the same on every Unix.
+/// Error number returned if the FIFO is opened for writing with `O_NONBLOCK` and no process reads it. The number is the same on every Unix.
 const ENXIO: i32 = 6;
 
 /// Result of an attempt to join.
@@ -51,8 +51,9 @@ pub(crate) fn join(folder: &Folder) -> Result<JoinResult, EmbeddedError> {
     }
 }
 
-/// Creates the FIFO for a server that is about to start. The returned file counts as a user and as a reader. The script therefore does
-/// not wait for a user to appear, and does not miss a user. Once the script reads the FIFO, replace the file with the result of [`join`].
+/// Creates the FIFO for a server that is about to start. The returned file counts as a user and as a reader. The script therefore opens
+/// the FIFO without waiting, and does not reach end of file before a user has joined. Once the script reads the FIFO, replace the file
+/// with the result of [`join`].
 ///
 /// The FIFO of an earlier run is reused with its remaining users.
 pub(crate) fn open_fifo(folder: &Folder, run_as: &RunAs) -> Result<File, EmbeddedError> {

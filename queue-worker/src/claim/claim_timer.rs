@@ -30,16 +30,16 @@ pub(super) struct ClaimTimer {
 /// Condition under which a claimer sends its next claim.
 #[derive(Clone, Copy)]
 enum NextClaim {
-    /// Claims immediately, because the lanes may contain more ready jobs than the last claim returned.
+    /// Immediately, because the lanes may contain more ready jobs than the last claim returned.
     Now,
-    /// Claims on the next notice of jobs, but not before the given time, because all lanes were empty.
+    /// On the next notice of jobs, but not before the given time, because all lanes were empty.
     OnNotice(Instant),
-    /// Claims at the given time, or earlier on a notice of released permits. Applies while a limit prevents claims.
+    /// At the given time, or earlier on a notice of released permits. Applies while a limit prevents claims.
     OnRoom(Instant),
-    /// Claims at the given time, regardless of notices, because the last claim failed or a handler requested a slow-down.
+    /// At the given time, regardless of notices, because the last claim failed or a handler requested a slow-down.
     AfterBackoff(Instant),
-    /// Claims on the next notice of jobs, but not before the first time. Without a notice, claims at the second time. Applies while none
-    /// of the keys with waiting jobs has a free permit.
+    /// On the next notice of jobs, but not before the first time, or at the second time if no notice arrives. Applies while none of the
+    /// keys with waiting jobs has a free permit.
     OnKey(Instant, Instant),
 }
 
@@ -54,7 +54,7 @@ const EMPTY_RETRY: Duration = Duration::from_millis(5);
 
 /// Maximum start slack learned from slow claims. The start slack is the expected time from a claim to the start of its jobs.
 const MAX_SLACK: Duration = Duration::from_secs(1);
-/// Maximum start slack after jobs have started too late. The start slack is the expected time from a claim to the start of its jobs.
+/// Maximum start slack after jobs have started too late.
 const MAX_LATE_SLACK: Duration = Duration::from_hours(1);
 
 impl ClaimTimer {
@@ -163,8 +163,8 @@ impl ClaimTimer {
         self.start_slack = (latency * 4).min(MAX_SLACK).max(self.start_slack.mul_f64(0.75));
     }
 
-    /// Doubles the expected time from a claim to the start of its jobs, because jobs started too late. With a constant value, all later
-    /// jobs might also start too late.
+    /// Doubles the expected time from a claim to the start of its jobs, because jobs started too late. Otherwise, all later jobs might also
+    /// start too late.
     fn record_late_start(&mut self) {
         self.start_slack = (self.start_slack * 2).clamp(EMPTY_RETRY, MAX_LATE_SLACK);
         if self.start_slack > MAX_SLACK {

@@ -50,7 +50,7 @@ pub(super) struct Claimer {
 
 /// Released permits that have not been reported to the database yet.
 pub(super) struct FreedPermits {
-    /// Leases with finished jobs that have not been reported to the database yet.
+    /// Leases whose finished jobs have not been reported to the database yet.
     pub(super) leases: HashSet<Uuid>,
     /// Whether to send a report of `leases` even if no job can be claimed.
     pub(super) is_unreported: bool,
@@ -58,7 +58,7 @@ pub(super) struct FreedPermits {
     pub(super) sent_at: Instant,
 }
 
-/// Delay after which released permits are reported without a claim if no slot is free.
+/// Time since the last claim after which released permits are reported even if no job can be claimed.
 const FREED_REPORT_DELAY: Duration = Duration::from_millis(20);
 
 /// Interval at which a waiting claimer checks for free slots. Workers of other stores in this process may have released slots without
@@ -209,7 +209,8 @@ impl Claimer {
         None
     }
 
-    /// Returns the time from which the next claim must also scan below the floors. Returns `None` if no late scan is pending.
+    /// Returns the time from which the next claim must also scan below the floors. Returns `None` if no late scan is pending, or if late
+    /// jobs are claimed by separate scans.
     fn late_scan_due_at(&self, group: &LaneGroup, now: Instant) -> Option<Instant> {
         (self.late_scan.is_pending() && !self.scans_separately(group)).then(|| self.late_scan.pending_at().unwrap_or(now))
     }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use super::{claimers::notify_holding, poller::Poller};
 use crate::lanes::line_up;
 
-/// Minimum time between moves of jobs into fair queues while claims return jobs. The delay is short compared with the time that a job waits
-/// for its turn in a fair queue.
+/// Minimum interval between moves of jobs into fair queues while claims return jobs. The interval is short compared with the time that a
+/// job waits for its turn in a fair queue.
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Poller {
-    /// Moves ready jobs into fair queues. Must run before each probe, because a probe sees only jobs in fair queues. If the schedule of
-    /// late scans allows a scan now, also moves jobs below the floors.
+    /// Moves ready jobs into fair queues. Must run before each probe, because a probe of fair lanes sees only jobs in fair queues. If a
+    /// late scan is allowed now, also moves jobs below the floors.
     pub(super) async fn update_fair_queues(&mut self, is_busy: bool) -> sqlx::Result<()> {
         self.fair_queues.more = false;
         if !self.lanes.any_fair() {

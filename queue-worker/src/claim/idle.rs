@@ -1,5 +1,4 @@
-//! Probes of lanes for jobs, and the transition of an idle worker to sleep. A sleeping worker polls less often, because producers notify
-//! it of new jobs.
+//! Probes lanes for jobs, and puts an idle worker to sleep. A sleeping worker polls less often, because producers notify it of new jobs.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +13,8 @@ use crate::{
     live::{SleepState, after_ms},
 };
 
-/// First poll interval of a worker that is falling asleep. The interval doubles as long as an open transaction may not have seen the
-/// worker's request for notifications.
+/// First poll interval of a worker that is falling asleep. The interval doubles while an open transaction may not have seen the worker's
+/// request for notifications.
 const MIN_IDLE_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum poll interval of a worker that is falling asleep.
 const MAX_IDLE_INTERVAL: Duration = Duration::from_millis(500);
@@ -65,8 +64,8 @@ impl Poller {
         Ok((seen, any))
     }
 
-    /// Returns whether the poller may sleep. The poller may sleep if normal claims are not paused for quarantined jobs, and if some
-    /// claimer awaits a notice of jobs or no claimer is active. Active claimers that await no notice find new jobs without a probe.
+    /// Returns whether the poller may sleep. It must not sleep while normal claims are paused for quarantined jobs. It also does not sleep
+    /// while some claimer is active and no claimer awaits a notice, because such claimers find new jobs without a probe.
     pub(super) fn may_sleep(&self) -> bool {
         !self.quarantine.is_quiet() && (self.lanes.groups.any_awaits_notice() || !self.lanes.groups.any_is_active())
     }
@@ -104,15 +103,15 @@ impl Poller {
         Ok(Some(self.sleep_until(pause)))
     }
 
-    /// Returns the next poll interval of a worker that is becoming idle. The interval doubles with each call up to a maximum, because the
+    /// Returns the next poll interval of a worker that is falling asleep. The interval doubles with each call up to a maximum, because the
     /// worker may have to wait for hours for an open transaction.
     fn next_idle_interval(&mut self) -> Duration {
         self.idle_interval = (2 * self.idle_interval).clamp(MIN_IDLE_INTERVAL, MAX_IDLE_INTERVAL).min(self.poll);
         self.idle_interval
     }
 
-    /// Returns the time of the next poll. The poll is due after `pause`, or earlier if a late scan or a query for quarantined jobs is
-    /// due.
+    /// Sets and returns the time of the next poll. The poll is due after `pause`, or earlier if a late scan or a query for quarantined jobs
+    /// is due.
     fn sleep_until(&mut self, pause: Duration) -> Instant {
         let owed = self.late_scan.pending_at().into_iter().chain(self.quarantine.due());
         self.next_probe_at = owed.fold(self.until(pause), Instant::min);

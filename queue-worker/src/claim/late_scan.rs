@@ -17,9 +17,9 @@ use crate::{
 /// Maximum number of jobs per late scan.
 const MAX_JOBS: usize = 10;
 
-/// Returns the maximum number of jobs that a late scan may return per lane of this queue. Returns zero if many jobs are already waiting
-/// for slots. Otherwise, returns the number of free slots, between one and [`MAX_JOBS`]. The minimum is one because newer jobs usually
-/// take every slot before a scan is due.
+/// Returns the maximum number of jobs per lane in a late scan, for the lanes of the queue with the given slots. If many jobs are already
+/// waiting for slots, the maximum is zero. Otherwise, it is the number of free slots, clamped to the range from one to [`MAX_JOBS`]. It is
+/// at least one because newer jobs usually take every slot before a scan is due.
 fn late_share(slots: &Slots) -> usize {
     if slots.has_few_queued() { slots.free().clamp(1, MAX_JOBS) } else { 0 }
 }

@@ -1,5 +1,5 @@
-//! Claiming of jobs. The poller finds lanes with ready jobs. Each claimer claims jobs from one group of lanes. The crash quarantine
-//! isolates jobs whose process crashed during an earlier attempt.
+//! Claims jobs. The poller finds lanes with ready jobs. Each claimer claims jobs from one group of lanes. The crash quarantine isolates
+//! jobs whose process crashed during an earlier attempt.
 
 mod claim_timer;
 mod claimer;

@@ -1,5 +1,5 @@
 //! Loads pauses and limits before the first probe under each worker identity, on notification, and periodically. The poller closes paused
-//! lanes and releases their jobs that have not started. The poller acknowledges a pause once every claimer applies the pause.
+//! lanes and releases claimed jobs of these lanes that have not started. It acknowledges a pause once every claimer applies the pause.
 
 use std::time::{Duration, Instant};
 

@@ -14,7 +14,7 @@ use crate::{lanes::LateScan, run::Slots};
 pub(super) struct FairQueueTimer {
     /// Earliest time of the next move while claims return jobs. `None` if the next move may run immediately.
     pub(super) not_before: Option<Instant>,
-    /// Whether ready jobs remained after the last move.
+    /// Whether the last move left ready jobs outside the fair queues.
     pub(super) more: bool,
     /// Schedule of the scans for late jobs, which are below the floors of their lanes.
     pub(super) late_scan: LateScan,
@@ -28,7 +28,7 @@ pub(super) struct PauseWatcher {
     pub(super) unacknowledged: Option<i64>,
 }
 
-/// Delay until the next check whether every claimer applies the pauses.
+/// Delay before checking again whether every claimer applies the pauses.
 const ACK_RETRY: Duration = Duration::from_millis(20);
 
 impl PauseWatcher {
@@ -77,7 +77,7 @@ impl CrashQuarantine {
         self.running.iter().any(|(slots, id)| slots.holds(*id))
     }
 
-    /// Resumes normal claims until the next query for quarantined jobs. Normal claims run for as long as they were paused, and at least
+    /// Resumes normal claims until the next query for quarantined jobs. Normal claims run for as long as they were paused, but at least
     /// for `least`. Without this rule, many slow jobs of one crashed process would block all other jobs.
     pub(super) fn yield_to_others(&mut self, least: Duration) {
         let quiet = self.quiet.take().map_or(least, |since| since.elapsed());

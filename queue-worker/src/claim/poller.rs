@@ -268,7 +268,7 @@ impl Poller {
         let is_time = |pause| self.probed_at.is_none_or(|at| at.elapsed() >= pause);
         match () {
             () if self.has_wakeup => at_once || is_time(ACTIVE_PROBE_INTERVAL),
-            // If the worker has only one claimer, the claimer is notified without a probe, so the probe only finds new lanes.
+            // A single claimer with few lanes is notified without a probe, so the probe only finds new lanes.
             () if is_dense => {
                 groups.any_awaits_notice()
                     && is_time(if at_once && !is_single(&self.lanes) { DENSE_PROBE_INTERVAL } else { ACTIVE_PROBE_INTERVAL })
@@ -305,9 +305,9 @@ impl Poller {
         self.context.notifier.due().map_or(poll_at, |due| due.min(poll_at))
     }
 
-    /// Promotes due jobs, unless it is known that none is due. Returns whether any job was promoted.
+    /// Promotes due jobs, unless none is expected to be due yet. Returns whether any job was promoted.
     async fn promote_due(&mut self) -> sqlx::Result<bool> {
-        // While the worker is asleep or falling asleep, each probe also returns when the next job is due.
+        // While the worker is asleep or falling asleep, each probe also returns the due time of the next job.
         let dozes = self.sleep == SleepState::Asleep || self.idle_interval > Duration::ZERO;
         let knows = dozes && self.may_sleep();
         let (now, mut any) = (Instant::now(), false);
@@ -337,7 +337,7 @@ impl Poller {
             }
         }
         self.promoted_at = Instant::now();
-        // The next probe reads the exact time of the next due job. If no probe follows, the worker must not sleep longer than this delay.
+        // The next probe reads the exact due time of the next job. Without a probe, this provisional due time bounds the worker's sleep.
         self.context.notifier.record_due(PROMOTE_AGAIN);
         Ok(any)
     }

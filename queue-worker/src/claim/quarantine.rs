@@ -2,7 +2,7 @@
 //! worker, or after a maximum wait.
 //!
 //! Each poll iteration includes a quarantine step. While quarantined jobs run, normal claims are paused. A pause lasts at most a few
-//! seconds, and pauses take at most half of the time.
+//! seconds, and normal claims are paused at most half of the time.
 
 use std::{
     collections::HashMap,
@@ -106,8 +106,8 @@ impl Poller {
         if claimed.is_empty() || self.context.worker() != Some(worker) {
             return Ok(false);
         }
-        // Another worker may have claimed the first jobs. If a remaining job must run alone while other jobs are running here, all
-        // claimed jobs are released.
+        // Another worker may have claimed the first jobs of a lane. If a remaining job must run alone while other jobs are running here,
+        // all claimed jobs are released.
         if is_patient && !is_idle && claimed.iter().any(|job| job.job.crashes > 1) {
             for job in &claimed {
                 if let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) {
@@ -184,8 +184,8 @@ impl Poller {
         Ok(found)
     }
 
-    /// Passes claimed jobs to slots. If another worker claimed the first jobs, the remaining jobs may include a job that must run alone.
-    /// In this case only the first remaining job starts, and the other jobs are released.
+    /// Passes claimed jobs to slots. If another worker claimed the first jobs of a lane, the remaining jobs may include a job that must run
+    /// alone. In this case only the first remaining job starts, and the other jobs are released.
     async fn start(&mut self, claimed: Vec<LeasedJob>) {
         let alone = claimed.iter().any(|job| job.job.crashes > 1);
         self.quarantine.running.clear();

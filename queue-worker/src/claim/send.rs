@@ -78,7 +78,7 @@ impl Claimer {
         };
         match taken {
             Ok(taken) => self.record_report(group, taken, (&reserved, self.freed.sent_at), has_lanes),
-            // The claim failed before its first round trip ended. No claim is sent until the claim task has ended, shortly afterwards.
+            // The claim failed before its first round trip ended. No further claim is sent until the claim's task ends, which is imminent.
             // `land` then handles the error.
             Err(_) => self.timer.back_off_until(Instant::now() + FAR_FUTURE),
         }

@@ -22,7 +22,7 @@ pub(super) struct SlotWaiter {
     empty: HashSet<i64>,
     /// Time at which `empty` was last cleared. Claims sent before this time add nothing to `empty`.
     emptied_at: Instant,
-    /// Lanes that a probe has reported to hold jobs. `None` unless the group has many lanes.
+    /// Lanes in which a probe has found jobs. `None` unless the claimer's group has many lanes.
     offered: Option<HashSet<i64>>,
 }
 
@@ -31,11 +31,11 @@ pub(super) struct SlotWaiter {
 pub(super) struct LaneKind {
     /// Whether the handlers of these lanes process batches.
     pub(super) takes_batches: bool,
-    /// Whether the lanes are fair. Only a few jobs of fair lanes are claimed in advance.
+    /// Whether the lanes use fair queueing. Only a few jobs of such lanes are prefetched.
     pub(super) in_turn: bool,
 }
 
-/// Priority of a lane that has waited longer than the aging limit.
+/// Priority of a lane that has not been served for at least the aging limit.
 pub(super) const PROMOTED_PRIORITY: i32 = i32::MAX;
 
 impl SlotWaiter {
@@ -82,7 +82,7 @@ impl SlotWaiter {
         !self.slots_by_queue.is_empty()
     }
 
-    /// Reserves slots of a queue. If no slot is free, the claimer starts to wait for slots of the queue.
+    /// Reserves slots of a queue. From then on, the claimer waits for further slots of the queue.
     fn reserve(&mut self, queue: &Arc<str>, slots: &Arc<Slots>, demand: SlotRequest<'_>) -> SlotReservation {
         if !self.slots_by_queue.contains_key(queue) {
             self.slots_by_queue.insert(Arc::clone(queue), Arc::clone(slots));
@@ -91,7 +91,8 @@ impl SlotWaiter {
     }
 
     /// Reserves slots for `lanes`, which must be ordered by priority. Reserves slots for at most `most` jobs per queue. In a claim for
-    /// batch handlers, the limit applies to each job type of a queue. Skips lanes with a lower priority than another waiting claimer.
+    /// batch handlers, the limit applies to each job type of a queue. Skips lanes whose priority is lower than the priority of another
+    /// waiting claimer.
     pub(super) fn reserve_for(
         &mut self,
         queues: &Queues,
@@ -127,8 +128,8 @@ impl SlotWaiter {
         (shares, reserved)
     }
 
-    /// Records the result of a claim. Stops waiting in each queue for which the claim returned fewer jobs than the number of reserved
-    /// slots. Marks lanes without jobs as empty.
+    /// Records the result of a claim, and marks lanes without jobs as empty. Stops waiting for slots of each queue in which the claim found
+    /// fewer jobs than it could have returned, unless the claim omitted lanes of the queue.
     pub(super) fn record_claim(
         &mut self,
         track: &LaneState,

@@ -14,7 +14,7 @@ use crate::{
     live::{Notifier, SlowDown, SlowDowns, StoreConnection, bounded},
 };
 
-/// Delay before the retry of a failed write.
+/// Delay before a failed write is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Writes each slow-down to the store. Never returns. Closes the connection after each write, because slow-downs are rare.

@@ -19,7 +19,7 @@ const ENOUGH: u32 = 3;
 const GAP: Duration = Duration::from_millis(10);
 
 /// Duration for which arrivals still count as dense after the last arrival, while claimers are active. The duration is long because active
-/// claimers return no jobs while no slot is free.
+/// claimers claim no jobs while no slot is free.
 const LINGER: Duration = Duration::from_millis(250);
 
 impl Traffic {

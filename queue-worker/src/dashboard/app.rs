@@ -23,8 +23,8 @@ use super::{
     trends::TrendCache,
 };
 
-/// Maximum number of connections to one database that requests hold at the same time. All stores of a database share this maximum.
-/// Further requests wait for a connection.
+/// Maximum number of connections that requests hold to one database at the same time. All stores of a database share this maximum. Further
+/// requests wait for a connection.
 const MAX_CONNECTIONS: usize = 3;
 
 /// Maximum time that a request waits for a connection.
@@ -34,7 +34,7 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// transaction only.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Statements that begin a read-only transaction with statement and lock timeouts, sent in one message. The timeouts end with the
+/// Statements that begin a read-only transaction with statement and lock timeouts, sent in one round trip. The timeouts end with the
 /// transaction, so they also work behind a connection pooler.
 const BEGIN_READ: &str = "begin isolation level read committed, read only; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
                     set local idle_in_transaction_session_timeout = '20s'";
@@ -100,7 +100,7 @@ impl App {
         Arc::ptr_eq(&self.connections, &other.connections)
     }
 
-    /// Waits until the store is removed from the roster. Never returns if the dashboard serves a single store.
+    /// Waits until the store is removed from the roster. Never completes if the dashboard serves a single store.
     pub(super) async fn removed(self: Arc<Self>) {
         let Some((roster, _)) = &self.membership else { return std::future::pending().await };
         // The wait never fails, because the roster keeps the channel's sender alive.
@@ -151,8 +151,8 @@ impl App {
     }
 }
 
-/// Runs `begin` to completion, even if the request is dropped. Otherwise, a connection could return to the pool inside an open
-/// transaction. The connection's next user would then lose its writes.
+/// Runs `begin` to completion, even if the request is dropped. A `begin` that is dropped half-way could return a connection to the pool
+/// inside an open transaction, and the connection's next user would lose its writes.
 async fn run_to_completion<T: Send + 'static>(begin: impl Future<Output = HandlerResult<T>> + Send + 'static) -> HandlerResult<T> {
     tokio::spawn(begin).await.unwrap_or_else(|_| Err(Problem::unavailable("internal error; see the server log")))
 }

@@ -1,4 +1,4 @@
-//! Static files of the pages, embedded in the binary. Browsers cache each file until the next release.
+//! Static files of the dashboard, embedded in the binary. Browsers cache each file until the next release.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},

@@ -1,5 +1,5 @@
-//! Formatting of values for pages. Templates escape HTML. The functions of this module neutralize control characters and bidirectional
-//! formatting characters.
+//! Formatting of values for pages. The functions for untrusted text neutralize control characters and bidirectional formatting characters.
+//! Templates escape HTML. The function `escape` does so for HTML that is built in Rust.
 
 use std::{fmt::Write as _, time::Duration};
 

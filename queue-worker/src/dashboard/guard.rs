@@ -76,7 +76,7 @@ fn is_api(path: &str) -> bool {
     inside == "/api" || inside.starts_with("/api/")
 }
 
-/// Runs the request to completion even if the client disconnects, so that no transaction is abandoned.
+/// Runs the request for up to [`REQUEST_TIMEOUT`]. The request continues if the client disconnects, so that no transaction is abandoned.
 async fn run(request: Request, next: Next) -> Response {
     let answered = tokio::spawn(async move { tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await });
     match answered.await {

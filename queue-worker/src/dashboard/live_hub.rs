@@ -73,7 +73,7 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
                 let hub = hub.clone();
                 tokio::spawn(async move {
                     while hub.has_viewers(topic) {
-                        // If a poll panics or times out, its result is skipped. The panic hook logs the panic.
+                        // If a poll panics or times out, the previous result stays published. The panic hook logs the panic.
                         let result = timeout(POLL_TIMEOUT, AssertUnwindSafe(async { poll().await }).catch_unwind()).await;
                         hub.publish(topic, result.ok().and_then(Result::ok).flatten());
                         sleep(POLL_INTERVAL).await;

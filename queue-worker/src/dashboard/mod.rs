@@ -11,8 +11,8 @@
 //! # let _ = app; Ok(()) }
 //! ```
 //!
-//! The dashboard uses at most three connections of the pool at a time. The result size of every statement is bounded, and its run time is
-//! limited to five seconds. Pages load nothing from other sites. Payloads never appear in URLs or logs.
+//! The dashboard uses at most three connections of the pool at a time. Every statement has a bounded result size and runs for at most five
+//! seconds. Pages load nothing from other sites. Payloads never appear in URLs or logs.
 
 mod options;
 mod throttle;
@@ -78,9 +78,9 @@ pub fn service(pool: PgPool, store: Store, options: Options) -> Result<RouterInt
 
 /// Returns a service with the pages and the JSON API of all stores of a roster. See [`service`] for a single store.
 ///
-/// The first page shows the job counts of all stores. Each store has its own dashboard below `/stores/NAME`. The list of stores follows
-/// changes of the roster. A store that does not respond is listed with its error. [`Options::read_from`] has no effect, because each
-/// store is read from its own pool.
+/// The home page shows the job counts of all stores. Each store has its own dashboard below `/stores/NAME`. The list of stores follows
+/// changes to the roster. A store that does not respond is listed with its error. [`Options::read_from`] has no effect, because each store
+/// is read from its own pool.
 ///
 /// All stores of one database share three connections. A store without requests uses no resources.
 ///

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-/// Maximum number of concurrent bulk operations in this process.
+/// Maximum number of concurrent bulk operations of a dashboard, over all its stores.
 const MAX_RUNNING: usize = 4;
 
 /// Bulk operations in progress in all stores of a dashboard.

@@ -15,7 +15,7 @@ pub(super) struct DashboardState {
     pub(super) operations: BulkOperations,
     /// Permits that limit the number of viewers of live pages.
     pub(super) viewers: Arc<Semaphore>,
-    /// Stores covered by the first page.
+    /// Stores covered by the home page.
     pub(super) scope: PageScope,
 }
 

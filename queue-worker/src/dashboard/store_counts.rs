@@ -38,13 +38,13 @@ pub(super) struct StoreSummary {
     pub(super) totals: Vec<StateCount>,
     /// Reason why the store did not respond, or `None` if it responded.
     pub(super) error: Option<String>,
-    /// Whether the store failed or timed out the last time that it was queried. Unlike `error`, is not set by a count that timed out
+    /// Whether the store failed or timed out the last time that it was queried. Unlike `error`, it is not set by a count that timed out
     /// before it queried the store.
     #[serde(skip)]
     is_silent: bool,
 }
 
-/// Time limit for one count of the jobs in all stores.
+/// Timeout for counting the jobs of all stores.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of stores of one database that are queried in parallel. The dashboard has three connections to each database, and one

@@ -97,7 +97,7 @@ async fn forward(
     mut request: Request,
 ) -> HandlerResult<Response> {
     let named = named.ok();
-    // The path of the outer router may have a parameter with the same name. The last parameter with this name belongs to the dashboard.
+    // The path of the outer router may also have a parameter named `store`. The last parameter with this name belongs to the dashboard.
     let name = named.iter().flatten().filter(|(part, _)| *part == "store").last().map(|(_, name)| name);
     let member = name.and_then(|name| stores.roster.get(name.strip_prefix('~').unwrap_or(name)));
     let member = member.ok_or_else(|| Problem::not_found("there is no store of this name"))?;

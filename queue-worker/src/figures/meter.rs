@@ -121,7 +121,7 @@ impl Recorder {
     }
 }
 
-/// Returns the midpoint of a histogram bucket in seconds.
+/// Returns the midpoint of a histogram bucket in seconds. The last bucket is assumed to end at twice its lower bound.
 fn middle(bucket: usize) -> f64 {
     let bounds = Histogram::BOUNDS_MS;
     let low = bucket.checked_sub(1).map_or(0, |before| bounds[before]) as f64;

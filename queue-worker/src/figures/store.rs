@@ -21,7 +21,7 @@ use crate::{
 /// Maximum age of a cached query result.
 const MAX_AGE: Duration = Duration::from_secs(5);
 
-/// Time limit of the queries. Monitoring systems usually wait ten seconds for a response.
+/// Timeout for all queries of one collection. Monitoring systems usually wait ten seconds for a response.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Maximum number of pairs of queue and type whose jobs are counted separately, and maximum number of queues whose oldest ready job is

@@ -28,10 +28,12 @@ pub(super) struct FailedCheck {
     pub(super) text: String,
 }
 
-/// Maximum time for which the thread that runs the worker's loops may be blocked. Allows for a suspended or overloaded machine.
+/// Time for which the thread that runs the worker's loops may be blocked before the liveness check fails. Allows for a suspended or
+/// overloaded machine.
 const MAX_BLOCKED: Duration = Duration::from_secs(30);
 
-/// Maximum duration of one iteration of the poller. An iteration runs several queries, each with a timeout of up to fifteen seconds.
+/// Duration of one poller iteration above which the liveness check fails. An iteration runs several queries, each with a timeout of up to
+/// fifteen seconds.
 const MAX_ROUND: Duration = Duration::from_mins(2);
 
 /// Duration for which a panic of a worker loop is reported. Exceeds the longest restart delay, so a loop that panics at each restart is
@@ -42,7 +44,7 @@ const PANIC_WINDOW: Duration = Duration::from_secs(90);
 /// closed connection.
 const MIN_FAILING: Duration = Duration::from_secs(2);
 
-/// Minimum age at which an unwritten verdict is reported. Settling takes milliseconds unless a table is locked.
+/// Age from which an unwritten verdict is reported. Settling takes milliseconds unless a table is locked.
 const MAX_UNSETTLED: Duration = Duration::from_secs(10);
 
 impl Health {
@@ -90,8 +92,8 @@ impl Health {
         if self.loops.is_stopping() {
             reasons.push(FailedCheck { reason: "stopping", text: "the worker is shutting down and claims no more jobs".to_owned() });
         }
-        // A heartbeat sets the local deadline to four fifths of the lease TTL from now. If less than three tenths of the TTL remain, no
-        // heartbeat has succeeded for half the TTL.
+        // A heartbeat moves the local deadline to four fifths of the lease TTL in the future. If less than three tenths of the TTL remain,
+        // no heartbeat has succeeded for half the TTL.
         match self.lease_deadline.remaining() {
             None => reasons.push(FailedCheck { reason: "not_announced", text: "the worker is not registered in the store".to_owned() }),
             Some(left) if left < self.lease_ttl / 10 * 3 => {

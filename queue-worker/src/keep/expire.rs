@@ -1,8 +1,8 @@
-//! Expires jobs whose start deadline has passed. Any worker can expire jobs, and the database clock determines which jobs are overdue.
+//! Expires jobs that have not started by their expiry, which is the deadline for their start. Any worker can expire jobs, and the database
+//! clock determines which jobs are overdue.
 //!
-//! Correctness does not depend on how soon a job is expired. A claim checks the deadline, so an overdue job never starts. The function
-//! `queue.expire_due` implements the expiry. The housekeeper probes for overdue jobs about every second, and this module expires the jobs
-//! that the probe finds.
+//! Correctness does not depend on how soon a job is expired. A claim checks the deadline, so an overdue job never starts. The housekeeper
+//! probes for overdue jobs about every second. This module then expires the jobs with the SQL function `queue.expire_due`.
 
 use std::{
     sync::Arc,

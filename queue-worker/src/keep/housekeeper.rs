@@ -1,4 +1,4 @@
-//! Housekeeping of a worker. The housekeeper recovers the jobs of workers whose lease has expired, cancels running jobs on request, and
+//! Housekeeping of a worker. The housekeeper recovers the jobs of workers whose heartbeat has expired, cancels running jobs on request, and
 //! prunes the store.
 
 use std::{
@@ -55,9 +55,10 @@ impl Housekeeper {
     }
 }
 
-/// Runs the housekeeping loop. About every second, the loop recovers the jobs of workers whose lease has expired. About every second and on
-/// notification, the loop checks this worker's leases for cancelled jobs and for claims whose response was lost. Four times per lease TTL,
-/// the loop corrects heartbeat times that lie in the future. The loop also reports stuck handlers.
+/// Runs the housekeeping loop. About every second, the loop recovers the jobs of workers whose heartbeat has expired. About every second
+/// and on notification, the loop checks this worker's leases for cancelled jobs and for claims whose response was lost. Four times per
+/// lease TTL, the loop corrects heartbeat times that lie in the future. The loop also probes for hints, overdue jobs and schedules, and
+/// reports stuck handlers and jobs that no worker serves.
 pub(crate) async fn run_housekeeper(mut housekeeper: Housekeeper) {
     let pause = (housekeeper.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
@@ -122,7 +123,7 @@ async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
         // already abandoned. Every lease is registered before its claim is sent, so an unknown lease is not in use.
         let mut strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !leases.knows(*token)).collect();
         if !strays.is_empty() {
-            // A lease that ended after the first query is no longer registered, although it is not a lost lease. The second query
+            // A lease that ended after the first query is no longer registered and therefore also appears unknown. The second query
             // excludes such leases.
             let left = load_own_leases(link.get().await?, config.store, worker).await;
             let left: HashSet<Uuid> = link.note(left)?.into_iter().map(|(token, _)| token).collect();
@@ -284,7 +285,7 @@ pub(crate) async fn run_pruning(
             };
             // A failed task is retried in the next round, not immediately, because waiting for a lock on a partition blocks producers.
             if let Err(error) = link.note(done) {
-                // If the login lacks access to the store, [`check_login`] has already logged the cause.
+                // If the login lacks access to the store, `check_login` has already logged the cause.
                 if loop_health.no_access.age().is_none() {
                     warn_throttled(&error, task.failure_message());
                 }
@@ -319,7 +320,7 @@ async fn check_login(link: &mut StoreConnection, store: Store, loop_health: &Loo
     }
 }
 
-/// Moves database errors to the outer result. The inner result contains the access problems that the check found.
+/// Moves database errors to the outer result. The inner result then contains only access problems as errors.
 fn split_database_error<T>(result: Result<T, queue_core::Error>) -> sqlx::Result<Result<T, queue_core::Error>> {
     match result {
         Err(queue_core::Error::Database(error)) => Err(error),

@@ -17,7 +17,7 @@ const LOCKED_MESSAGE: &str = "an open transaction has locked a row or a table of
     if it is stuck, end it with `select pg_terminate_backend(PID)`, or with `rollback prepared 'NAME'` if it is a prepared one";
 
 /// Lock on a table or on one of its rows, with one job that is waiting for the lock. If the table is locked against readers, the job and
-/// the transaction that holds the lock are unknown.
+/// the id of the locking transaction are unknown.
 #[derive(sqlx::FromRow)]
 struct HintLock {
     #[sqlx(flatten)]

@@ -1,8 +1,8 @@
 //! Maintains the store's partitions and history: creates partitions in advance, drops old partitions, and deletes history whose retention
 //! has ended.
 //!
-//! Any worker can prune at any time. If several workers run the same statement at the same time, one worker proceeds, and the others skip
-//! the work.
+//! Any worker can prune at any time. If several workers run the same statement at the same time, each skips the rows, or the whole task,
+//! that another worker has locked.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ const MAX_ROWS: i64 = 5000;
 /// Maximum number of keys or rows that a statement checks. Producers that use one of the checked uniqueness keys wait for the statement.
 const PAGE_SIZE: i32 = 1000;
 
-/// Maximum number of pages of uniqueness keys that are checked per round. These pages contain two million keys, three times the number that
-/// is created in a minute at 10,000 enqueues per second.
+/// Maximum number of pages of uniqueness keys that a round checks. These pages contain two million keys, more than three times as many as
+/// are created in a minute at 10,000 enqueues per second.
 const MAX_KEY_PAGES: usize = 2000;
 
 /// Maximum number of pages of ordering keys that a round checks for a missing first job. Checking a page takes about 14 ms.

@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 
 use crate::live::bounded;
 
-/// Publishes the options of each job type. `types` contains each name and alias of a job type.
+/// Publishes the options of each job type. `types` has one entry for each name and alias of a job type.
 pub(crate) async fn publish(connection: &mut PgConnection, store: Store, types: &[(&str, Options)]) -> sqlx::Result<()> {
     let names = || types.iter().map(|(name, _)| *name).collect::<Vec<_>>();
     let histories = types.iter().map(|(_, options)| options.retain.history().map(|history| history.as_secs_f64()));

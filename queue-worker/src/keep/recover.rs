@@ -1,4 +1,4 @@
-//! Recovers the jobs of workers whose lease has expired, and finds running jobs whose cancellation was requested.
+//! Recovers the jobs of workers whose heartbeat has expired, and finds running jobs whose cancellation was requested.
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, FromRow, PgConnection, Row as _};
@@ -17,7 +17,8 @@ pub(super) async fn load_own_leases(connection: &mut PgConnection, store: Store,
     bounded(statement.fetch_all(connection)).await
 }
 
-/// Releases leases that were claimed for this worker but are unknown to it. Their jobs become ready again, and no attempt is counted.
+/// Releases leases that were claimed for this worker but are unknown to it. Their jobs become ready again, or are cancelled if cancellation
+/// was requested. No attempt is charged.
 pub(super) async fn return_leases(connection: &mut PgConnection, store: Store, tokens: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/give_back.sql"))).bind(tokens);
     bounded(statement.execute(connection)).await.map(drop)
@@ -38,17 +39,17 @@ pub(super) struct RecoveredJobs {
     pub(super) queue: String,
     pub(super) job_type: String,
     pub(super) jobs: i64,
-    /// Jobs that became dead letters.
+    /// Jobs that became dead letters. `None` if there are none.
     pub(super) dead: Option<Vec<JobId>>,
     pub(super) cancelled: i64,
-    /// Jobs that finished because of the recovery.
+    /// Jobs that became dead letters or were cancelled. `None` if there are none.
     over: Option<Vec<JobId>>,
 }
 
-/// Recovers the jobs of workers whose lease has expired. Returns the recovered jobs by queue and job type.
+/// Recovers the jobs of workers whose heartbeat has expired. Returns the recovered jobs by queue and job type.
 pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<RecoveredJobs>> {
     let silent = || sqlx::query(store.sql(include_str!("../../sql/expired_leases.sql"))).bind(MAX_LEASES);
-    // Expired leases are rare, so this check usually saves a transaction with several statements.
+    // Leases to recover are rare, so this check usually saves a transaction with several statements.
     if silent().fetch_optional(&mut *connection).await?.is_none() {
         return Ok(Vec::new());
     }

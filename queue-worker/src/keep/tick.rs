@@ -47,8 +47,8 @@ pub(crate) struct ScheduleLoop {
 /// Maximum number of schedules loaded per page.
 const PAGE_SIZE: usize = 500;
 
-/// Maximum number of schedules whose ticks one statement fires. These schedules share one flush to disk. Their jobs become visible only
-/// after the statement has processed all schedules.
+/// Maximum number of schedules whose ticks one statement fires. These schedules share one WAL flush. Their jobs become visible only after
+/// the statement has processed all schedules.
 const MAX_PER_STATEMENT: usize = 50;
 
 /// Lock timeout in milliseconds for a statement that fires several schedules. After a timeout, a separate statement fires each schedule.
@@ -60,7 +60,7 @@ const OVERLAP_WARNING_INTERVAL: Duration = Duration::from_hours(1);
 /// Maximum time between two polls for due ticks. Limits the delay after a lost notification.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
 
-/// Returns whether the store has a schedule with ticks.
+/// Returns whether the store has an active schedule, which is neither paused nor withdrawn nor failed.
 pub(super) async fn any_schedule(connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/any_schedule.sql")));
     bounded(statement.fetch_one(connection)).await
@@ -193,8 +193,8 @@ impl ScheduleLoop {
         Ok(())
     }
 
-    /// Computes the due ticks of schedules on a blocking thread. Computing a tick may take milliseconds, and the current thread also runs
-    /// the worker's other loops.
+    /// Computes the due ticks of schedules on Tokio's blocking thread pool. Computing a tick may take milliseconds, and the current thread
+    /// also runs the worker's other loops.
     async fn prepare_requests(&mut self, plans: Vec<LoadedSchedule>) -> Vec<Option<FireRequest>> {
         let mut timings = std::mem::take(&mut self.timings);
         let search = move || {
@@ -277,7 +277,7 @@ impl ScheduleLoop {
             }
         }
         match why {
-            // Other workers have fired the due ticks, or the schedule's row is locked.
+            // If there is no outcome, other workers have fired the due ticks, or the schedule's row is locked.
             _ if !any => {
                 if self.deferred.defer_locked(plan) {
                     tracing::warn!(

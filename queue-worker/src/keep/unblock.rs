@@ -1,7 +1,9 @@
-//! Consumes hints. A hint is a row about an event that other jobs may be waiting for. Consuming hints has the following effects. The
-//! first blocked job of an ordering key becomes ready once the key has no ready or running job. Finished jobs are reported to the
-//! parents, maps and flows that wait for them. Parked jobs become ready when a signal for them arrives. Nodes of flows become ready when
-//! their predecessors have finished.
+//! Consumes hints. A hint is a row about an event that other jobs may be waiting for. Consuming hints has the following effects:
+//!
+//! - The first blocked job of an ordering key becomes ready once the key has no ready or running job.
+//! - Finished jobs are reported to the parents, maps and flows that wait for them.
+//! - A parked job becomes ready when a signal for it arrives.
+//! - A node of a flow becomes ready when its dependencies have finished.
 //!
 //! Any worker can consume the hints of all keys and jobs. A worker consumes hints after its own verdicts, when a producer notifies the
 //! worker, and periodically. Periodic consumption is necessary because the worker that wrote a hint may have ended. SQL functions such as
@@ -26,7 +28,7 @@ use crate::{
     live::{Notifier, StoreConnection, bounded, jittered},
 };
 
-/// Maximum number of hints that a statement consumes.
+/// Maximum number of hints that a statement consumes. End hints have a lower maximum.
 const MAX_HINTS: i32 = 1000;
 
 /// Initial poll interval while hints arrive. Polling is necessary because producers notify only sleeping workers of new hints. The
@@ -40,8 +42,8 @@ const POLL_DURATION: Duration = Duration::from_secs(2);
 const SET_ASIDE_MESSAGE: &str = "the first job of an ordering key cannot become ready and is now a dead letter, which has the error; requeue it once that is \
     fixed, or discard it";
 
-/// Returns whether there are hints, and the earliest passed start deadline at or after `floor`. The housekeeper calls this function about
-/// every second.
+/// Returns whether there are hints. Also returns the earliest expiry time at or after `floor` if that time has passed, or `None` otherwise.
+/// The housekeeper calls this function about every second.
 pub(crate) async fn probe_hints(
     connection: &mut PgConnection,
     store: Store,

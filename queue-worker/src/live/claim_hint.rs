@@ -1,4 +1,4 @@
-//! Notices that wake a claimer, for example because jobs may be ready or a permit may be free. Performs no I/O.
+//! Notices that wake a claimer, for example because jobs may be ready or a permit may be free. This module performs no I/O.
 
 use std::{
     collections::HashSet,
@@ -23,7 +23,7 @@ pub(crate) struct ClaimHint {
     pub(crate) fails: AtomicBool,
 }
 
-/// Notices that arrived since the claimer last took them.
+/// Notices that have arrived since the claimer last called [`ClaimHint::take`].
 #[derive(Debug, Default)]
 pub(crate) struct ClaimNotice {
     /// Whether the claimer's lanes may hold jobs. The lanes in `lanes` probably hold jobs.
@@ -31,7 +31,7 @@ pub(crate) struct ClaimNotice {
     pub(crate) lanes: Vec<i64>,
     /// Whether a permit may be free.
     pub(crate) room: bool,
-    /// Whether jobs missed their start deadline under a rate limit of the claimer.
+    /// Whether a permit of one of the claimer's rate limits expired before its job started.
     pub(crate) late: bool,
     /// Leases whose finished jobs held permits.
     pub(crate) freed: HashSet<Uuid>,

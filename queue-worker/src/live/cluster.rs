@@ -71,7 +71,7 @@ impl Cluster {
 
     async fn go_along(self) {
         let Self { owner, coordinator, store, fresh, any, mut at } = self;
-        // If the query fails, the next query uses the other pool, because the node of the failed pool may be down.
+        // If the query fails, the next query uses the other pool, because the node of the first pool may be down.
         let mut ways = [(StoreConnection::new(&any, "place"), any), (StoreConnection::new(&coordinator, "place"), coordinator)];
         while !owner.is_closed() {
             // The wait misses a statement that is rejected while the query below runs. Such a statement is retried until the store's new
@@ -122,7 +122,7 @@ async fn relay_all(mut link: StoreConnection, store: Store) {
 /// Returns the options `theirs` with the host of `node`.
 fn led_to(node: &ClusterNode, theirs: &PgConnectOptions, requested: &PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
     // If the store is on the node that `requested` connects to, [`ClusterNode::lead`] does not change the host. In this case, `theirs`
-    // may lead to a pooler or to the store's previous node, so `requested` is used.
+    // may point to a pooler or to the store's previous node, so `requested` is used.
     let from = if node.is_here() && !is_same_place(theirs, requested) { requested } else { theirs };
     node.lead(from.clone())
 }

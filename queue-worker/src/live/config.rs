@@ -22,12 +22,12 @@ macro_rules! config {
             /// Queues to serve, with the concurrency of each queue. If empty, the worker serves every queue that contains jobs of its
             /// types. Default: empty.
             pub queues: Vec<(String, usize)>,
-            /// Whether the commit of a verdict waits for the disk. Default: [`Durability::Full`], which waits. With
-            /// [`Durability::Relaxed`], a crash of the database server may lose the last verdicts. The affected jobs then run again.
+            /// Whether the commit of a verdict waits for the WAL flush. Default: [`Durability::Full`], which waits. With
+            /// [`Durability::Relaxed`], a crash of the database server may lose the most recent verdicts. The affected jobs then run again.
             pub durability: Durability,
             /// Relation of an attempt's tracing span to the span of the enqueue. Default: a link.
             pub trace: TraceRelation,
-            /// Divisor of the intervals that the worker measures by its local clock. Tests set it to avoid waiting for minutes.
+            /// Divisor for the intervals that the worker measures with its local clock. Tests set it to avoid waiting for minutes.
             #[doc(hidden)]
             pub pace: u32,
             $($(#[$attribute])* pub $name: $type,)*

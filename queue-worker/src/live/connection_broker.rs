@@ -106,8 +106,8 @@ impl ConnectionBroker {
     }
 
     /// Creates the set of connections for a single worker, with at least two connections. With three or more connections, hanging
-    /// statements leave at least one connection for claims and one for settles. With two connections, hanging statements leave one
-    /// connection for both.
+    /// statements of the kind [`BorrowerKind::Rest`] leave one connection for claims and one for settles. With two connections, they leave
+    /// one connection for both.
     pub(crate) fn of_one_worker(most: usize) -> Borrower {
         let most = most.max(2);
         let at_once = |permits: usize| Arc::new(Semaphore::new(permits.max(1)));
@@ -243,7 +243,7 @@ impl Borrower {
     }
 }
 
-/// Builds the statement that sets the application name (if given) and all settings that differ between borrowers.
+/// Builds the statements that set the application name (if given) and all settings that differ between borrowers.
 fn setting(settings: &Settings, name: Option<&str>) -> String {
     let one = |name: &str| match settings.iter().rev().find(|(known, _)| *known == name) {
         Some((_, value)) => format!("set {name} = '{value}'"),

@@ -75,13 +75,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Database {
     /// Connects to the database at `DATABASE_URL`. The variable `QUEUE_POOL_SIZE` sets the pool size.
     ///
-    /// Without `DATABASE_URL`, the embedded server is started or joined. A release build uses the embedded server only if
-    /// `QUEUE_EMBEDDED` is `true`, so a deployment without `DATABASE_URL` fails. Unless `QUEUE_EMBEDDED` is `true`, use of the embedded
-    /// server logs a warning that only this machine can access the database.
+    /// Without `DATABASE_URL`, the embedded server is started or joined. A release build uses the embedded server only if `QUEUE_EMBEDDED`
+    /// is `true`, so a deployment without `DATABASE_URL` fails. If the embedded server is used although `QUEUE_EMBEDDED` is not `true`, a
+    /// warning is logged that only this machine can access the database.
     ///
     /// # Errors
-    /// Returns the errors of [`DatabaseOptions::connect`], [`Error::NoDatabase`], or [`Error::Config`] for a pool size that is not a
-    /// number.
+    /// Returns any error from [`DatabaseOptions::connect`]. Also returns [`Error::NoDatabase`] if a release build runs without
+    /// `DATABASE_URL` and without `QUEUE_EMBEDDED=true`, or [`Error::Config`] if the pool size is not a number.
     pub async fn from_env() -> Result<Self, Error> {
         let options = DatabaseOptions::from_env()?;
         let is_set = std::env::var_os("QUEUE_EMBEDDED").is_some_and(|value| value == "true");
@@ -232,14 +232,14 @@ impl Database {
     /// Applies the pending migrations of the store's schema. Returns the versions of the applied migrations.
     ///
     /// # Errors
-    /// Returns the errors of [`queue_core::migrate()`], or `Error::EmbeddedStore` if the embedded server contains a store that this
+    /// Returns any error from [`queue_core::migrate()`], or `Error::EmbeddedStore` if the embedded server contains a store that this
     /// release cannot use.
     pub async fn migrate(&self, store: Store) -> Result<Vec<i32>, Error> {
         let mut connection = self.direct().acquire().await?;
         migrate(&mut connection, store).await.map_err(|error| self.placed(error))
     }
 
-    /// Converts an error of the store. If this release cannot use the embedded server's store, adds the server's data directory.
+    /// Converts a store error. If this release cannot use the embedded server's store, adds the server's data directory.
     pub(crate) fn placed(&self, error: CoreError) -> Error {
         #[cfg(feature = "embedded")]
         if let (Some(server), CoreError::ForeignSchema { .. } | CoreError::ChangedMigration { .. }) = (&self.embedded, &error) {

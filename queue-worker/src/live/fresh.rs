@@ -35,7 +35,7 @@ struct FreshnessState {
 /// query. Without tests, handlers would get connections that a restarted server has closed.
 const TEST_IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Timeout for the test of an idle connection. A connection whose server no longer exists would never respond.
+/// Timeout for testing an idle connection. A connection whose server no longer exists would never respond.
 const TEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Assumed maximum duration of a connection attempt. A connection opened within this time after a server change is not reused, because

@@ -28,7 +28,7 @@ pub(crate) struct Load {
     pub(crate) slots: usize,
 }
 
-/// Function that returns the worker's current load. Called for the registration and for each heartbeat.
+/// Function that returns the worker's current load. Called on registration and on each heartbeat.
 pub(crate) type LoadNow = Box<dyn Fn() -> Load + Send>;
 
 /// Handle to the heartbeat of a worker.
@@ -38,7 +38,7 @@ pub(crate) struct Heartbeat {
     beating: HeartbeatRunner,
 }
 
-/// Thread or task in which a heartbeat runs.
+/// Thread or task that runs a heartbeat.
 enum HeartbeatRunner {
     /// Dedicated thread for one worker's heartbeat.
     Thread(std::thread::JoinHandle<()>),
@@ -132,8 +132,9 @@ impl HeartbeatLoop {
 
     /// Fences the worker: withdraws its identity and ends its lease.
     fn lose(&mut self) {
-        // The identity is withdrawn before the lease ends. Jobs of an ended lease are dropped and leave the lease registry. Housekeeping
-        // would release their leases as unknown, but it releases only leases of the current identity.
+        // The identity is withdrawn before the lease ends. Once the lease has ended, the worker's jobs are dropped and leave the lease
+        // registry. Housekeeping releases the leases of the current identity that are not in the registry, but must not release the
+        // leases of the dropped jobs.
         self.publish.send_if_modified(|identity| identity.take().is_some());
         self.lease_deadline.end();
     }

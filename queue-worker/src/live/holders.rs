@@ -1,10 +1,10 @@
-//! Finds sessions that hold locks on the store's tables.
+//! Finds sessions that hold or await locks on the store's tables.
 
 use queue_core::Store;
 
 use super::{StoreConnection, bounded};
 
-/// Table that is locked or contains locked rows, and the session that holds the lock, if known.
+/// Table that is locked or contains locked rows, and the session that holds or awaits the lock, if known.
 #[derive(Debug, sqlx::FromRow)]
 pub(crate) struct LockHolder {
     pub(crate) relation: String,
@@ -13,7 +13,7 @@ pub(crate) struct LockHolder {
     pub(crate) application: Option<String>,
 }
 
-/// Returns the sessions whose locks block writes to the store's tables.
+/// Returns the sessions that hold or await locks that block writes to the store's tables.
 pub(crate) async fn lock_holders(link: &mut StoreConnection, store: Store) -> sqlx::Result<Vec<LockHolder>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/lock_holders.sql")));
     let holders = bounded(statement.fetch_all(link.get().await?)).await;

@@ -39,7 +39,7 @@ pub(super) struct GoodHost {
 /// Time allowed for the other hosts to respond once a host has qualified.
 const OTHERS: Duration = Duration::from_millis(250);
 
-/// Timeout of the query for a server's timeline. The timelines show which server was promoted most recently.
+/// Timeout for querying a server's timeline. The timelines show which server was promoted most recently.
 const TIMELINE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Hosts {
@@ -55,7 +55,7 @@ impl Hosts {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the last choice to the host with index `nth`.
+    /// Records the host with index `nth` as the last choice.
     pub(super) fn set_present(&self, nth: usize) {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner) = nth;
     }

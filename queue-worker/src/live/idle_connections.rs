@@ -71,7 +71,7 @@ struct ShrinkPolicy {
     more: bool,
 }
 
-/// Idle time after which a connection that many stores share is closed, once another store needs a connection.
+/// Idle time after which a connection that many stores share is closed, once a store other than its last borrower needs a connection.
 const UNUSED: Duration = Duration::from_mins(1);
 
 /// Period without a new connection after which one connection is closed. If the closed connection is still needed, it is reopened at most

@@ -62,7 +62,7 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// Point in time that several threads can set and read. Initially unset.
 pub(crate) struct TimeMark {
     origin: Instant,
-    /// Nanoseconds after `origin` plus one, or zero if the mark is not set.
+    /// Nanoseconds from `origin` to the mark, plus one. Zero if the mark is not set.
     at: AtomicU64,
 }
 
@@ -190,7 +190,7 @@ impl std::ops::Deref for LoopHealth {
     }
 }
 
-/// Guard that records the end of a loop when it is dropped.
+/// Guard that records the end of a loop on drop.
 struct SupervisedLoop {
     loop_health: LoopHealth,
     which: Loop,

@@ -47,7 +47,7 @@ pub(crate) struct Subscription {
     channel: Option<String>,
 }
 
-/// Guard that unsubscribes a store when it is dropped.
+/// Guard that unsubscribes a store on drop.
 struct Unsubscription(UnboundedSender<ListenRequest>, u64);
 
 impl Drop for Unsubscription {
@@ -76,14 +76,15 @@ impl ListenHandle {
     }
 }
 
-/// Reason why the listener closes its connection without an error. `Some` means that the pool was redirected and some stores remain.
-/// `All` means that all handles were dropped.
+/// Reason why the listener closes its connection without an error.
 enum RemainingStores {
+    /// The pool was redirected to another server. The listener reconnects.
     Some,
+    /// All handles were dropped. The listener ends.
     All,
 }
 
-/// Change of the subscriptions caused by a request.
+/// Effect of a request on the subscriptions.
 enum RequestOutcome {
     New(u64),
     /// A store has unsubscribed. Contains the store's channel if no other store uses the channel.

@@ -1,4 +1,4 @@
-//! Wake-ups of the poll loop and of other tasks of a worker. Does not access the database.
+//! Wake-ups for the poll loop and other tasks of a worker. This module does not access the database.
 
 use std::{
     sync::{
@@ -32,17 +32,17 @@ pub(crate) struct Notifier {
     probe_requested: AtomicBool,
     hints: Mutex<Vec<Arc<ClaimHint>>>,
     due: Mutex<Option<Instant>>,
-    /// Wake-up of the task that cancels running jobs.
+    /// Wakes the task that cancels running jobs.
     control: Notify,
     /// Whether `control` was notified since the last check, because of a cancellation, a pause or a limit.
     control_changed: AtomicBool,
-    /// Wake-up of the task that unblocks ordering keys.
+    /// Wakes the task that unblocks ordering keys.
     keys: Notify,
-    /// Wake-up of the task that notifies producers of finished jobs.
+    /// Wakes the task that notifies producers of finished jobs.
     finished: Notify,
-    /// Wake-up of the task that fires schedules.
+    /// Wakes the task that fires schedules.
     schedules: Notify,
-    /// Wake-up of the task that expires jobs.
+    /// Wakes the task that expires jobs.
     expiries: Notify,
     loop_health: LoopHealth,
 }

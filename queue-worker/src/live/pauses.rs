@@ -23,7 +23,7 @@ pub(crate) struct LimitRow {
     pub(crate) gate: i64,
     /// Revision number, which changes with each update of the limit.
     pub(crate) revision: i64,
-    /// Maximum number of concurrent permits. `None` if the limit has no maximum.
+    /// Smallest of the limit's concurrency, starts per period and burst. `None` if the limit is keyed or sets none of them.
     pub(crate) most: Option<i32>,
     /// Whether the limit is a rate limit.
     pub(crate) timed: bool,
@@ -43,7 +43,7 @@ pub(crate) struct PauseSnapshot {
 pub(crate) struct LimitSet {
     /// Ids of the covering limits, sorted.
     pub(crate) gates: Arc<[i64]>,
-    /// Smallest maximum number of concurrent permits among the limits. `usize::MAX` if no limit has a maximum.
+    /// Smallest `most` of the limits, which bounds the number of jobs per claim. `usize::MAX` if no limit has this value.
     pub(crate) most: usize,
     /// Whether any limit is a rate limit. Claimed jobs must then start soon, because rate permits expire.
     pub(crate) timed: bool,
@@ -60,7 +60,7 @@ struct PauseScope {
     job_types: Option<Vec<String>>,
 }
 
-/// Name that stands for any queue or job type in a pause.
+/// Name that stands for any queue or job type in a pause or limit.
 const ANY: &str = "*";
 
 impl PauseSnapshot {

@@ -12,7 +12,7 @@ pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("enable_bitmapscan", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
-    // A statement fails if a row security policy would hide rows. Otherwise, a hidden job would look like a deleted job.
+    // With `off`, a statement fails if a row security policy would hide rows. Otherwise, a hidden job would look like a deleted job.
     ("row_security", "off"),
 ];
 

@@ -7,7 +7,7 @@ use tokio::{sync::oneshot, time::Instant};
 /// Time after the first signal within which another signal counts as a repetition of the first signal.
 const SAME: Duration = Duration::from_secs(1);
 
-/// Returns a future that completes at the first SIGTERM or SIGINT.
+/// Returns a future that completes on the first SIGTERM or SIGINT.
 ///
 /// A second signal ends the process immediately with exit code 130. Other workers then recover the jobs of the process. Signals within a
 /// second after the first signal are ignored, because they are usually repetitions of it. Ctrl-C reaches a process and its parents, which

@@ -71,14 +71,14 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
     bounded(sqlx::query_as(include_str!("../../sql/horizon.sql")).fetch_one(connection)).await
 }
 
-/// Time without notifications after which the listener's connection is tested, and timeout of the test. If the test times out, the
+/// Time without notifications after which the listener's connection is tested, and timeout for the test. If the test times out, the
 /// connection is dropped.
 pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
-/// Message that is logged when the listener works again after an outage of its connection.
+/// Message that is logged when the listener works again after losing its connection.
 pub(super) const RECONNECTED: &str = "listening for notifications again";
 
-/// Payload of the notification that an ordering key may be unblocked. A payload that matches no constant of this module is a queue name.
+/// Payload of the notification that an ordering key may be unblocked. A payload that matches no constant in this module is a queue name.
 const KEYS: &str = "#";
 
 /// Listens for notifications, and wakes the worker on each notification. Also wakes the worker after each reconnect, because
@@ -185,7 +185,7 @@ async fn listen_once(
             Err(_) if has_moved() => return Ok(ListenOutcome::Ended),
             Err(_) => {
                 let probed = timeout(SILENCE, Channel::Wake.name(&mut listener, store)).await;
-                // The store's owner has renamed the channel, so the worker must listen on the new channel.
+                // If the store's owner has renamed the channel, the worker must listen on the new channel.
                 if probed.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))?? != channel {
                     return Ok(ListenOutcome::Ended);
                 }

@@ -36,8 +36,8 @@ impl SlowDowns {
         self.notify.notify_one();
     }
 
-    /// Returns the latest time until which a slow-down prevents job starts under any of the limits `gates`. Considers only slow-downs
-    /// that have not been stored yet.
+    /// Returns the latest end of the slow-downs that apply to any of the limits `gates`. Considers only slow-downs that have not been
+    /// stored yet.
     pub(crate) fn holds(&self, gates: &[i64]) -> Option<Instant> {
         let now = Instant::now();
         let pauses = self.pauses();

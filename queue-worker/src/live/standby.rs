@@ -40,7 +40,7 @@ impl OnStandby {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Standby`] if the worker is configured to exit. Returns the error of the first check if that check fails.
+    /// Returns [`Error::Standby`] if the worker is configured to exit. If the first check fails, returns its error.
     pub(crate) async fn wait_for_writes(self, pool: &PgPool) -> Result<StoreConnection, Error> {
         let mut has_warned = false;
         loop {

@@ -42,17 +42,17 @@ pub(crate) struct StoreConnection {
     deaths: u64,
     /// Connection options of the open connection.
     to: Arc<PgConnectOptions>,
-    /// Time the connection was opened.
+    /// Time at which the connection was opened.
     since: Instant,
 }
 
-/// Timeout of a statement. After the timeout, the connection counts as dead.
+/// Timeout for a statement. After the timeout, the connection counts as dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Substring of the error messages that report a move of the database to another server.
+/// Substring of the error messages for a database that has moved to another server.
 const MOVED: &str = "has moved to another ";
 
-/// Notification that a statement has failed because its store has moved.
+/// Notifies waiting tasks when a statement fails because its store has moved.
 static MOVES: Notify = Notify::const_new();
 
 impl From<&PgPool> for ConnectionFactory {
@@ -112,8 +112,8 @@ impl StoreConnection {
         self
     }
 
-    /// Makes commits return without waiting for the disk. Suitable only for changes that may be lost, such as claims and promotions. If
-    /// such a change is lost, the jobs keep their previous state.
+    /// Makes commits return without waiting for the WAL flush. Suitable only for changes that may be lost, such as claims and promotions.
+    /// If such a change is lost, the jobs keep their previous state.
     pub(crate) fn relaxed(self) -> Self {
         self.with("synchronous_commit", "off")
     }
@@ -154,8 +154,8 @@ impl StoreConnection {
 
     /// Returns the open connection, its opening time, and whether the connection is new. A new connection plans its statements again.
     ///
-    /// Information obtained before the opening time may be about another server. After a move of the database, the next call returns an
-    /// error. Callers discard their information about the server after any error.
+    /// Information obtained before the opening time may be about another server. If the database has moved, the next call returns an error.
+    /// Callers discard their information about the server after any error.
     pub(crate) async fn get_since(&mut self) -> sqlx::Result<(&mut PgConnection, Instant, bool)> {
         let before = self.connection.take();
         if (before.is_some() || self.shares) && self.is_elsewhere() {
@@ -254,7 +254,7 @@ impl StoreConnection {
     }
 }
 
-/// Returns whether the error means that the database, or a store of a Citus cluster, has moved to another server. The statement can be
+/// Returns whether the error means that the database, or a store in a Citus cluster, has moved to another server. The statement can be
 /// retried immediately, because the other server is available.
 pub(crate) fn has_moved(error: &sqlx::Error) -> bool {
     match error {

@@ -36,7 +36,7 @@ pub struct AttemptOutcome<'a> {
     pub job: JobId,
     /// Job type name as stored, which may be an alias.
     pub job_type: &'static str,
-    /// Number of the attempt. The first attempt has number 1.
+    /// Attempt number, starting at 1.
     pub attempt: u32,
     /// Maximum number of attempts for the job.
     pub max_attempts: u32,

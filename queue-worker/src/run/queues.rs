@@ -69,7 +69,7 @@ impl Queues {
         self.context.registry.get(job_type).map_or(job_type, |registration| registration.options().name)
     }
 
-    /// Returns the memory budget for large payloads.
+    /// Returns the memory budget for payloads.
     pub(crate) fn payload_memory(&self) -> &Arc<PayloadMemory> {
         &self.context.hand
     }

@@ -1,4 +1,4 @@
-//! State of running jobs, and the finish rate of jobs.
+//! State of running jobs, and the rate at which jobs finish.
 
 use std::{
     sync::Arc,

@@ -344,7 +344,7 @@ impl Slots {
         CountedAttempt { queue: self.queue, job_type, end_kind, start: leased.latency(start) }
     }
 
-    /// Releases jobs whose rate permit has expired, in a separate task.
+    /// Spawns a task that releases the jobs whose rate permits have expired.
     fn release_late(self: &Arc<Self>, jobs: &mut SlotJobs) {
         if jobs.late.is_empty() {
             return;
@@ -359,7 +359,7 @@ impl Slots {
         });
     }
 
-    /// Records the slow-down that a handler's failure requests for limits that cover its job. Ignores other failures.
+    /// Records a slow-down of limits that cover the job, if `failure` requests one.
     fn slow_down(&self, job: &ClaimedJob, failure: &Failure) {
         if let (FailureKind::SlowDown(wait), Some(paused)) = (failure.kind(), self.context.pauses.now()) {
             self.context.slow_downs.note(paused.limits_to_slow_down(&job.queue, job.job_type), wait);

@@ -47,14 +47,14 @@ struct LockedRow {
     holder: LockHolder,
 }
 
-/// Loads the locked rows among the given leases and jobs, and among the jobs' ordering keys.
+/// Loads the locked rows among the given leases, and among the rows of the given jobs in all tables that verdicts are written to.
 async fn load_locked_rows(connection: &mut StoreConnection, store: Store, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<Vec<LockedRow>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = bounded(statement.fetch_all(connection.get().await?)).await;
     connection.note(locked)
 }
 
-/// Returns the locked leases among `tokens`, each with the lock holder's process id as text.
+/// Returns the locked leases among `tokens`, each with the lock holder's process id as text, or `?` if the process is unknown.
 pub(super) async fn load_lock_holder_pids(
     connection: &mut StoreConnection,
     store: Store,
@@ -83,7 +83,7 @@ pub(super) struct LockedVerdicts {
 }
 
 impl LockedVerdicts {
-    /// Returns the time at which locks are checked or unidentified verdicts are retried next.
+    /// Returns the time of the next lock check or retry of unidentified verdicts, whichever is earlier.
     pub(super) fn next_check(&self) -> Option<Instant> {
         self.next_check.into_iter().chain(self.unidentified_retry).min()
     }
@@ -199,7 +199,8 @@ impl LockedVerdicts {
         unlocked
     }
 
-    /// Logs the first lock holder at most once per [`LOG_INTERVAL`], with the first waiting job and the number of waiting verdicts.
+    /// Logs the first lock holder at most once per [`LOG_INTERVAL`], with the first waiting job and the number of waiting verdicts. A whole
+    /// lease counts as one verdict.
     fn log_holder<'a>(&mut self, mut holders: impl Iterator<Item = &'a LockHolder>, job: Option<JobId>, waiting: usize) {
         if let Some(holder) = holders.next()
             && self.last_log.is_none_or(|last| last.elapsed() >= LOG_INTERVAL)

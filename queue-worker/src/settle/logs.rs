@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::live::{StoreConnection, bounded};
 
-/// Maximum time that an attempt waits until its log is written.
+/// Maximum time that an attempt waits for its log to be written.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum total size of the queued logs in bytes.
@@ -35,8 +35,8 @@ const MAX_LOGS: usize = 100;
 /// Maximum total log size in bytes per statement. A single larger log is sent alone.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Number of consecutive rejected logs after which the rest of the batch is dropped. The cause is then probably the log table instead of
-/// a single log.
+/// Number of consecutive rejected logs after which the rest of the batch is dropped. The cause is then probably the log table rather than a
+/// single log.
 const MAX_CONSECUTIVE_REJECTIONS: usize = 3;
 
 /// Minimum interval between log lines about dropped logs.
@@ -92,7 +92,7 @@ impl LogSender {
         (Self { sender, state: Arc::clone(&state) }, LogQueue { incoming, state })
     }
 
-    /// Queues a log. If `may_wait` is true, waits up to [`WRITE_TIMEOUT`] until the log is written.
+    /// Queues a log. If `may_wait` is true, waits up to [`WRITE_TIMEOUT`] for the log to be written.
     pub(super) async fn write(&self, entry: LogEntry, may_wait: bool) {
         let Self { sender, state } = self;
         let bytes = size(&entry);

@@ -1,8 +1,7 @@
 //! Notifies waiting clients that their jobs have finished.
 //!
-//! The notifications are sent by a separate loop, not by the settle statements. The loop's transactions write nothing, so they do not
-//! hold the server's global notification lock during a flush of the write-ahead log. Without waiting clients, the loop costs at most a
-//! short query every 50 ms.
+//! The notifications are sent by a separate loop, not by the settle statements. The loop's transactions write nothing, so they do not hold
+//! the server's global notification lock during a WAL flush. Without waiting clients, the loop costs at most a short query every 50 ms.
 
 use std::{sync::Arc, time::Duration};
 

@@ -39,7 +39,7 @@ impl PendingVerdicts {
 
     pub(super) fn extend(&mut self, verdicts: impl Iterator<Item = Settlement>) {
         for settlement in verdicts {
-            // Only slots and housekeeping send verdicts to this loop, and these verdicts always have a lease.
+            // Only slots and housekeeping send verdicts to the settle loop, and these verdicts always have a lease.
             let Some(lease) = settlement.holding.clone() else { continue };
             if settlement.is_settled {
                 // The lease no longer lists the job. The job counts as sent, so that the lease's remaining jobs can be settled as a
@@ -55,9 +55,10 @@ impl PendingVerdicts {
 
     /// Takes the verdicts to settle now.
     ///
-    /// A lease is complete if each remaining job has a verdict that only records the job's completion. While there are complete leases, a
-    /// lease with unfinished jobs is deferred up to [`MAX_DEFERRALS`] times. If the lease completes in the meantime, no update of its row
-    /// is needed. Without complete leases, all verdicts are taken immediately. So a deferral lasts only while other leases are settled.
+    /// A lease is complete if each remaining job has a verdict that only records the job's completion. While there are complete leases, an
+    /// incomplete lease with only such verdicts is deferred up to [`MAX_DEFERRALS`] times. If the lease completes in the meantime, no
+    /// update of its row is needed. Without complete leases, all verdicts are taken immediately. A deferral therefore lasts only while
+    /// other leases are settled.
     pub(super) fn next_batch(&mut self) -> SettleBatch {
         let mut batch = SettleBatch::default();
         let any_whole = self.leases.values().any(PendingLease::is_whole);

@@ -208,8 +208,8 @@ impl SignalRequest {
     }
 }
 
-/// Returns whether the values or rows of a single request may have caused the error. A rejected login or a missing permission affects all
-/// requests. All jobs are then rescheduled until an operator fixes the cause.
+/// Returns whether the values or rows of a single request may have caused the error. Other errors, such as a rejected login or a missing
+/// permission, affect all requests. All jobs are then rescheduled until an operator fixes the cause.
 fn is_request_error(error: &sqlx::Error) -> bool {
     is_locked(error) || is_rejection(error) && has_error_class(error, &["22", "23", "54", "P0"])
 }

@@ -42,7 +42,7 @@ pub(super) struct RejectedVerdicts {
     rejected: VecDeque<RejectedVerdict>,
     /// Number of statements that the server has accepted so far.
     accepted: u64,
-    /// Metrics of attempts, recorded when the attempts' verdicts are written.
+    /// Buffer in which attempts are counted once their verdicts are written.
     metrics: MetricsBuffer,
     health: LoopHealth,
     lease_ttl: Duration,
@@ -100,7 +100,7 @@ impl RejectedVerdicts {
         self.rejected.push_back(RejectedVerdict { settlement, reason, retries: 0, next_retry, accepted_before });
     }
 
-    /// Returns the earliest time of a retry, or `None` if there are no rejected verdicts.
+    /// Returns the time of the next retry, or `None` if there are no rejected verdicts.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.rejected.iter().map(|rejected| rejected.next_retry).min()
     }

@@ -1,4 +1,4 @@
-//! Settle statements, their error classes, and the notifications after a settle. This module does not retry statements.
+//! Settle statements, their error classes, and the notifications to send afterwards. This module does not retry statements.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -20,7 +20,7 @@ const COMPLETED: Option<&str> = Some("completed");
 /// Lease token, and the verdicts on all jobs of the lease.
 pub(super) type WholeLease = (Uuid, Vec<Settlement>);
 
-/// Notifications to send after a settle.
+/// Notifications to send after verdicts have been written.
 pub(super) struct SettleNotifications {
     next_due: Option<Duration>,
     released_lanes: Vec<i64>,
@@ -161,7 +161,7 @@ async fn wake_released(connection: &mut StoreConnection, store: Store, lanes: &[
 /// Lease token and job id of a refused verdict.
 pub(super) type RefusedVerdictKey = (Uuid, JobId);
 
-/// Settles verdicts and returns the refused verdicts. Most verdicts share one statement. Separate statements settle jobs that leave no
+/// Writes verdicts and returns the refused verdicts. Most verdicts share one statement. Separate statements settle jobs that leave no
 /// record, jobs that did not start in time, parked jobs and restarted jobs. A verdict that has already been written is refused.
 pub(super) async fn send_verdicts(
     connection: &mut StoreConnection,
@@ -183,7 +183,7 @@ pub(super) async fn send_verdicts(
     record_error(&span, connection.note(sent))
 }
 
-/// Settles the verdicts of child jobs, and writes hints about them in the same transaction, so that their parents continue.
+/// Writes the verdicts on child jobs. Writes hints about these jobs in the same transaction, so that their parents continue.
 async fn send_children(
     pg: &mut PgConnection,
     store: Store,
@@ -259,7 +259,7 @@ const RARE_TABLES: [&str; 13] = [
     "gather_hint",
 ];
 
-/// Statement with which a verdict is written.
+/// Statement that writes a verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum SettleStatement {
     Expire,

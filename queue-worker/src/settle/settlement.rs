@@ -50,7 +50,7 @@ impl Settlement {
         Self::with(claimed, false, claimed.job.cancelled())
     }
 
-    /// Creates the settlement that expires a job whose handler has not started in time.
+    /// Creates the settlement that expires a job whose handler did not start in time.
     pub(crate) fn expire(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.expired())
     }

@@ -1,7 +1,7 @@
 //! Settle loop, which writes the verdicts on jobs to the store. Verdicts that arrive while a batch is in flight form the next batch.
 //!
-//! A settle is retried until the database responds. A verdict is refused if its lease is lost, which is not an error of the job. A
-//! verdict that the server rejects is moved to `RejectedVerdicts`, so that other verdicts are written. A verdict that waits for a lock is
+//! A settle is retried until the database responds. A verdict whose lease is lost is refused, which does not count as a failure of the job.
+//! A verdict that the server rejects is moved to `RejectedVerdicts`, so that other verdicts are written. A verdict that waits for a lock is
 //! moved to `LockedVerdicts`.
 
 use std::{
@@ -108,7 +108,7 @@ async fn settle_until_closed(
             notifier.loop_health().settling.clear();
         }
     }
-    // This wait needs no timeout, because the worker waits only for a limited time until the settle loop ends.
+    // This wait needs no timeout, because the worker waits only for a limited time for the settle loop to end.
     while locked.next_check().is_some() {
         locked.wait_for_check().await;
         let unlocked = locked.take_unlocked(&mut connection, store).await;
@@ -165,7 +165,7 @@ async fn settle(
     for leases in [plain, with_parts] {
         verdicts.extend(settle_leases(connection, store, leases, rejected, locked).await);
     }
-    // Each statement is retried separately. Otherwise, after an error of one statement, verdicts that another statement has written would
+    // Each statement is retried separately. Otherwise, after an error in one statement, verdicts that another statement has written would
     // be sent again. The server would refuse these verdicts, which would look like a lost lease.
     for statement in SettleStatement::ALL {
         let of_statement: Vec<_> = verdicts.extract_if(.., |settlement| SettleStatement::of(settlement) == statement).collect();
@@ -191,8 +191,8 @@ async fn settle_leases(
     while !leases.is_empty() {
         match send_leases(connection, store, &leases).await {
             Ok(lost) => {
-                // After a retry, an earlier statement may already have settled a refused lease. The jobs of the lease are therefore not
-                // settled one by one.
+                // After a retry, a lease may be refused because an earlier execution of the statement has already settled it. The
+                // jobs of refused leases are then not settled one by one.
                 let refused: Vec<WholeLease> =
                     if retries.count == 0 { leases.extract_if(.., |(token, _)| lost.contains(token)).collect() } else { Vec::new() };
                 let is_lost = retries.report_lost(lost.len() - refused.len(), rejected.lease_ttl());
@@ -207,7 +207,8 @@ async fn settle_leases(
             }
             Err(error) if is_locked(&error) => {
                 if !locked.defer_locked_leases(connection, store, &mut leases).await {
-                    // The jobs are settled individually. That statement may not write to the locked table, so it may succeed.
+                    // The jobs are settled one by one, because the statement for single verdicts does not necessarily write to the locked
+                    // table.
                     return leases.into_iter().flat_map(|(_, jobs)| jobs).collect();
                 }
             }
@@ -293,7 +294,7 @@ impl SettleRetries {
 
     /// Returns whether the leases of the refused verdicts are lost, and logs lost leases.
     ///
-    /// A commit may have succeeded although its response was an error. The database then refuses the verdicts in a retry. After retries,
+    /// A commit may have succeeded although its response was an error. The database then refuses the retried verdicts. After retries,
     /// refused verdicts count as lost only if the retries outlast the lease TTL. By then, other workers may have recovered the jobs.
     fn report_lost(&self, refused: usize, lease_ttl: Duration) -> bool {
         let has_outlived_lease = self.first_failure.is_some_and(|failure| failure.elapsed() >= lease_ttl);

@@ -69,9 +69,10 @@ const UPKEEPS: usize = 4;
 impl StoresWorker {
     /// Creates a worker for the stores in a roster.
     ///
-    /// `make` is called whenever a store gets a worker. The function receives a worker with the store's pool, and configures the worker's
-    /// queues, state and settings. The worker always serves the member's store. An address for health checks is ignored. The pool for
-    /// dedicated connections ([`Worker::direct`]) is taken from the first store in each database.
+    /// `make` is called whenever a store gets a worker, and once for the first store when [`StoresWorker::run`] checks the settings. The
+    /// function receives a worker with the store's pool, and configures the worker's queues, state and settings. The worker always serves
+    /// the member's store. An address for health checks is ignored. The pool for dedicated connections ([`Worker::direct`]) is taken from
+    /// the first store in each database.
     pub fn new(roster: &Roster, make: impl Fn(&Member, Worker) -> Worker + Send + Sync + 'static) -> Self {
         let (linger, upkeep) = (Duration::from_secs(5), Duration::from_hours(1));
         Self { roster: roster.clone(), make: Arc::new(make), slots: SLOTS, linger, upkeep }
@@ -95,7 +96,7 @@ impl StoresWorker {
         self
     }
 
-    /// Runs jobs until `shutdown` completes. All stores are then stopped concurrently, each as in [`Worker::run`].
+    /// Runs jobs until `shutdown` completes. All stores are then stopped concurrently, each as described in [`Worker::run`].
     ///
     /// # Errors
     /// Returns an error before the first job if a setting is out of range or a job type is invalid. The failure of a store stops only

@@ -1,4 +1,4 @@
-//! Lifecycle of a store in this process. A store gets a worker when jobs or maintenance are pending. The worker is stopped when no work is
+//! Lifecycle of a store's worker. A store gets a worker when jobs or maintenance are pending. The worker is stopped when no work is
 //! pending.
 
 use std::{
@@ -227,7 +227,7 @@ impl StoreLoop {
     async fn check_store(&self, factory: &ConnectionFactory) -> Result<Option<&'static str>, Error> {
         let (mut link, store) = (StoreConnection::new(factory, "verify").impatient().brief(), self.entry.member.store());
         self.database.check(&mut link).await?;
-        // After an error, the connection is dropped instead of returned for reuse.
+        // After an error, the connection is dropped instead of being returned for reuse.
         verify_worker(link.get().await?, store).await?;
         migrate::verify(link.get().await?, store).await?;
         let owner = locate(link.get().await?, store).await;
@@ -279,7 +279,7 @@ impl StoreLoop {
         }
     }
 
-    /// Stops claiming and waits for running jobs. A shutdown of the process ends the wait.
+    /// Stops claiming and waits for running jobs. The wait ends early if the process shuts down.
     async fn drain(&self, running: &RunningWorker) {
         running.stop_claiming();
         while !running.is_idle() && !self.common.stop.is_cancelled() {

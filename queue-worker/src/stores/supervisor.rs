@@ -1,4 +1,4 @@
-//! Applies changes of the roster: starts added stores, and stops removed stores.
+//! Applies changes to the roster: starts added stores, and stops removed stores.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -26,9 +26,9 @@ struct BufferState {
     queues: Vec<QueueCounters>,
     /// Counts for jobs that did not run in this process, by queue and type.
     others: HashMap<(String, String), OutcomeCounters>,
-    /// Ids of expired jobs. The jobs' queues and types are loaded at the next flush.
+    /// Ids of expired jobs. The jobs' queues and types are loaded on the next flush.
     expired: Vec<JobId>,
-    /// Sums since the start of the process. `None` unless metrics are exported.
+    /// Sums since `enable_totals` was called. `None` unless metrics are exported.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     totals: Option<Box<Totals>>,
 }
@@ -53,9 +53,10 @@ pub(super) struct BufferSnapshot {
     pub(super) expired: Vec<JobId>,
 }
 
-/// Maximum number of buffered queue and type pairs for jobs of other processes. [`MAX_EXPIRED`] is the maximum number of buffered expired
-/// jobs. Further jobs are counted under [`ALL_OTHERS`].
+/// Maximum number of pairs of queue and type that are buffered for jobs of other processes. Jobs of further pairs are counted under
+/// [`ALL_OTHERS`].
 const MAX_OTHERS: usize = 1000;
+/// Maximum number of buffered ids of expired jobs. Further expired jobs are counted under [`ALL_OTHERS`].
 const MAX_EXPIRED: usize = 10_000;
 
 /// Number of consecutive flushes without counts after which a type's counters are removed. New counts add the type again.
@@ -94,7 +95,7 @@ impl MetricsBuffer {
         }
     }
 
-    /// Records attempts that ended with a crash of their process. `jobs` is the number of attempts. `dead` and `cancelled` are the numbers
+    /// Records attempts that ended because their process crashed. `jobs` is the number of attempts. `dead` and `cancelled` are the numbers
     /// of attempts whose jobs became dead letters or were cancelled.
     pub(crate) fn record_crashed(&self, queue: &str, job_type: &str, [jobs, dead, cancelled]: [i64; 3]) {
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! Counters of attempts by outcome. This module performs no I/O.
+//! Attempt counters by outcome. This module performs no I/O.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) struct CountedAttempt {
     pub(crate) start: Duration,
 }
 
-/// Counters of attempts by outcome, with histograms of durations.
+/// Attempt counters by outcome, with histograms of durations.
 #[derive(Clone, Default)]
 pub(crate) struct OutcomeCounters {
     pub(super) completed: i64,

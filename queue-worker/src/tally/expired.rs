@@ -1,4 +1,4 @@
-//! Counts expired jobs, and logs one line for all jobs in a statement.
+//! Counts expired jobs, and logs one line for all jobs that one statement expired.
 
 use queue_core::JobId;
 

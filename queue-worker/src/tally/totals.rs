@@ -1,12 +1,12 @@
-//! Sums since the start of a process, for monitoring systems. A limited number of queues and types have separate sums. All other queues
-//! and types share one sum. This module performs no I/O.
+//! Sums since the start of a process, for monitoring systems. A limited number of queue and type pairs have separate sums. All other pairs
+//! share one sum. This module performs no I/O.
 
 use std::collections::BTreeMap;
 
 use super::counts::{ALL_OTHERS, CounterRow, OutcomeCounters};
 
-/// Maximum number of queue and type pairs with separate metrics. The first pairs with counts keep their metrics while the process runs,
-/// because each replacement would create another series in the monitoring system.
+/// Maximum number of queue and type pairs with separate sums. The first pairs with counts keep their sums while the process runs, because
+/// each replacement would create another series in the monitoring system.
 const MAX_NAMED: usize = 50;
 
 /// Sums by queue and type since the start of the process.

@@ -13,7 +13,7 @@ use super::Worker;
 use crate::live::{Config, OnStandby, each_setting};
 
 impl Worker {
-    /// Replaces all settings. Later calls of other builder methods override individual settings.
+    /// Replaces all settings. Later calls to other builder methods override individual settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
@@ -73,7 +73,7 @@ impl Worker {
         self
     }
 
-    /// Sets whether settling a job waits for the disk. Default: [`Durability::Full`]. See [`Durability::Relaxed`] for the risks.
+    /// Sets whether settling a job waits for the WAL flush. Default: [`Durability::Full`]. See [`Durability::Relaxed`] for the risks.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;
         self

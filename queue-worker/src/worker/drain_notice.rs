@@ -25,7 +25,7 @@ pub(super) struct DrainNotice {
 /// needs no notice.
 const INITIAL_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval between repetitions of the notice. The notice is repeated because a crash of the server may lose an earlier notice.
+/// Interval between repetitions of the notice. The notice is repeated because a server crash may lose an earlier notice.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Sentinel greater than every pause number.
@@ -39,8 +39,8 @@ impl DrainNotice {
     /// Sends the notice periodically, under each identity of the worker. Must be called after the last claim, when each claimed job has
     /// started or has been released.
     pub(super) async fn run(mut self) {
-        // The notice must not be sent while a task still applies a snapshot of the pauses. `forget` turns the current snapshot into an
-        // earlier snapshot, and the loop waits until no task holds an earlier snapshot.
+        // The notice must not be sent while a task still applies a snapshot of the pauses. `forget` replaces the current snapshot, and the
+        // loop waits until no task holds a replaced snapshot.
         self.pauses.forget();
         loop {
             sleep(INITIAL_DELAY).await;

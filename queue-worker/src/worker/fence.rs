@@ -1,4 +1,4 @@
-//! Reactions to a change of the worker's identity: ready hooks and fencing.
+//! Reactions to changes in the worker's identity: ready hooks and fencing.
 
 use std::sync::Arc;
 

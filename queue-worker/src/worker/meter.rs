@@ -21,7 +21,7 @@ pub(super) struct ExportTask {
     _engine: Engine,
 }
 
-/// Timeout of the last export.
+/// Timeout for the last export.
 const LAST_EXPORT: Duration = Duration::from_secs(1);
 
 impl Worker {

@@ -52,8 +52,9 @@ impl WorkerParts {
 pub(crate) struct SharedResources {
     /// The store's handle to the process's slots.
     pub(crate) share: StoreSlots,
-    /// Thread for the heartbeats of all workers. The field `heartbeat` opens the connection for this worker's heartbeats.
+    /// Thread for the heartbeats of all workers.
     pub(crate) heartbeats: Engine,
+    /// Factory for the connection of this worker's heartbeats.
     pub(crate) heartbeat: ConnectionFactory,
     /// Factory for the pruning connection.
     pub(crate) prune: ConnectionFactory,

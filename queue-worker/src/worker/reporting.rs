@@ -31,13 +31,13 @@ pub(super) struct ReportingLoops<'a> {
     pub(super) listen_handle: Option<ListenHandle>,
 }
 
-/// Handle of the task that flushes the counted outcomes.
+/// Handle to the task that flushes the counted outcomes.
 pub(super) struct FlusherHandle {
     task: JoinHandle<()>,
     closing: CancellationToken,
 }
 
-/// Timeout of the last flush.
+/// Timeout for the last flush.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 
 impl ReportingLoops<'_> {

@@ -35,7 +35,7 @@ use crate::{
     settle::{DatabaseBackend, JournalSender, LogSender, SignalSender, settle_all},
 };
 
-/// Handles of a running worker's loops.
+/// Handles to a running worker's loops.
 pub(crate) struct RunningWorker {
     queues: Arc<Queues>,
     stop: CancellationToken,
@@ -154,8 +154,8 @@ impl RunningWorker {
         self.queues.context.notifier.request_probe();
     }
 
-    /// Stops the worker. Claiming stops, and running handlers have the duration `grace` to finish. Then the remaining jobs are released and
-    /// settled. The heartbeat ends last.
+    /// Stops the worker. Claiming stops, and running handlers have up to `grace` to finish. Then the remaining jobs are released, and the
+    /// last verdicts are written. The heartbeat ends last.
     pub(crate) async fn stop(self, grace: Duration) {
         let Self { queues, stop, closing, claims, settles, helpers, flusher, drain_notice, heartbeat, _abandon } = self;
         let until = Instant::now() + grace;

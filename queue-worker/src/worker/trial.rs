@@ -70,7 +70,7 @@ pub(crate) enum Rollback {
 }
 
 /// Statements that make every commit fail. A commit would empty the first table but not the second table, which references the first.
-/// PostgreSQL rejects this combination. Unlike the check of a deferred constraint, this check cannot be triggered early by the handler.
+/// PostgreSQL rejects this combination. Unlike a deferred constraint check, this check cannot be triggered early by the handler.
 const NO_COMMIT: &str = "
 create temporary table queue_try (n integer primary key) on commit delete rows;
 create temporary table queue_try_is_rolled_back (n integer references pg_temp.queue_try) on commit preserve rows;
@@ -166,8 +166,8 @@ impl Worker {
             None => Err("the handler did not end in time".to_owned()),
         };
         let rollback = backend.rollback().await;
-        // If the rollback and the termination of the session both fail, the shutdown of the runtime drops the connection. The server then
-        // rolls back.
+        // If neither the rollback nor terminating the session succeeds, the connection is dropped when the runtime shuts down. The server
+        // then rolls the transaction back.
         let rolled_back = async { sqlx::raw_sql("rollback").execute(&mut **lent.lock().await).await };
         if !matches!(timeout(STOP_GRACE, rolled_back).await, Ok(Ok(_))) {
             // The rollback did not succeed, for example because the handler still holds the transaction or a statement in it is blocked.
@@ -285,8 +285,8 @@ impl TrialBackend {
         Ok(ended.ending(Some(registration), job, ran, 0.5))
     }
 
-    /// Returns the state of the original transaction. Another connection queries the transaction status, because the handler may have left
-    /// its connection in any state.
+    /// Returns the state of the transaction that was passed to the handler. Another connection queries the transaction status, because the
+    /// handler may have left its connection in any state.
     async fn rollback(&self) -> Rollback {
         let status = sqlx::query_scalar::<_, Option<String>>(STATUS).bind(&self.transaction).fetch_one(&self.pool);
         let status = match timeout(TIMEOUT, status).await {
@@ -384,7 +384,7 @@ impl Backend for TrialBackend {
         load_map(&self.pool, self.store, parent, step, chunks).await
     }
 
-    /// Keeps the step's writes for later steps of the trial. The end of the trial rolls back all writes.
+    /// Keeps the step's writes for later steps of the trial. All writes are rolled back when the trial ends.
     async fn commit_step(self: Arc<Self>, tx: OwnedTransaction, _: StepEntry) -> CommitResult {
         drop(tx);
         let kept = async {

@@ -1,4 +1,4 @@
-//! Matcher of cron expressions that shares no code with the tested parser. The matcher determines all names that the day fields can use
+//! Matcher for cron expressions that shares no code with the tested parser. The matcher determines all names that the day fields can use
 //! for a date, such as `L` or `15W`, by counting days in the date's month.
 
 use std::{collections::BTreeSet, ops::Range, sync::OnceLock};

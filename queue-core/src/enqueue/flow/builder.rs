@@ -1,4 +1,4 @@
-//! Builder of flows from nodes and nested flows.
+//! Builder for flows of nodes and nested flows.
 
 use std::{
     fmt, mem,
@@ -84,7 +84,7 @@ impl Flow {
 
     enqueue_methods!();
 
-    /// Adds a job as a node. The name has 1 to 200 bytes and must be unique within the flow. [`enqueue`](Self::enqueue) reports an invalid
+    /// Adds a job as a node. The name must have 1 to 200 bytes and be unique within the flow. [`enqueue`](Self::enqueue) reports an invalid
     /// name.
     pub fn add<J: JobType>(&mut self, name: impl Into<String>, job: J) -> Node<J> {
         Node::add(&self.plan, None, name.into(), job)
@@ -93,13 +93,13 @@ impl Flow {
     /// Adds many jobs of one type as one node. The node completes once all jobs have finished, regardless of their outcomes. The output
     /// of the node is the number of jobs by outcome.
     ///
-    /// The jobs are encoded and written a thousand at a time, so a node may have a hundred thousand jobs. The jobs run in parallel, at most
+    /// The jobs are encoded and written in chunks, so a node may have a hundred thousand jobs. The jobs run in parallel, at most
     /// [`in_flight`](Node::in_flight) at the same time. A node that waits for this node waits for all jobs of this node. If this node waits
     /// for another node, all jobs of this node wait as well. Use [`each`](Node::each) to override options of the job type. The payloads of
     /// the jobs cannot contain a [`NodeOutput`](crate::flow::NodeOutput).
     ///
-    /// The node itself is a job of the type `queue:gather`, in the same queue as the jobs that it counts. The node holds no slot while
-    /// these jobs run. A dead letter counts as finished, and requeuing it does not change the counts.
+    /// The node itself is a job of the type `queue:gather`, in the same queue as the jobs that it counts. The node occupies no worker slot
+    /// while these jobs run. A dead letter counts as finished, and requeuing it does not change the counts.
     ///
     /// ```no_run
     /// # use queue_core::{flow::{Counts, Flow, NodeOutput}, job};
@@ -152,9 +152,9 @@ impl Flow {
     ///
     /// # Errors
     /// Returns [`Error::Node`] if a node is invalid. The error names the node and the cause. A node is invalid if its job cannot be
-    /// enqueued, or if it waits for a node of another flow or a node that was added later. A payload that is stored encrypted must not
-    /// contain the output of another node. The database rejects an empty flow, an invalid or duplicate node name, and a node whose
-    /// uniqueness key is held. It also rejects a waiting node with an ordering key, a fairness key or a start time.
+    /// enqueued, or if it waits for a node of another flow or a node that was added later. A sealed payload must not contain the output of
+    /// another node. The database rejects an empty flow, an invalid or duplicate node name, and a node whose uniqueness key is held. It
+    /// also rejects a waiting node with an ordering key, a fairness key or a start time.
     pub async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<FlowHandle, Error> {
         let FlowGraph { mut nodes, nested } = mem::take(&mut *self.plan.graph());
         let (tenant, mut store) = (on.tenant(), self.store);

@@ -1,5 +1,5 @@
-//! Flow nodes with many jobs. Each such node is itself a built-in durable job that waits until the many jobs have finished and returns
-//! the number of jobs per outcome.
+//! Flow nodes with many jobs. Each such node is itself a job of a built-in durable type. The job waits until the node's many jobs have
+//! finished, and returns the number of jobs with each outcome.
 
 use queue_macros::job;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::{
     error::Error,
 };
 
-/// Name of the gather that counts the jobs, and of the step that stores the counts.
+/// Name of the gather that counts the node's jobs, and of the step that journals their total number.
 const GATHER_NAME: &str = "jobs";
 
 /// Job that counts the jobs of a node by outcome; see [`Flow::add_all`](crate::flow::Flow::add_all). Every worker runs this type.

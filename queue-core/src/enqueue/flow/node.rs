@@ -120,7 +120,7 @@ impl Node<Gather> {
         node
     }
 
-    /// Limits the number of the node's jobs that are ready or running at the same time; at least 1. Default: unlimited.
+    /// Limits the number of the node's jobs that are ready or running at the same time. The minimum is 1. Default: unlimited.
     ///
     /// Jobs beyond the limit are parked. They become ready in insertion order as other jobs of the node end. Jobs that are waiting for a
     /// retry count towards the limit. Dead letters do not.

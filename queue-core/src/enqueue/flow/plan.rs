@@ -67,7 +67,7 @@ pub(super) struct PlannedNode {
     pub(super) job: Result<EncodedJob, Error>,
     pub(super) options: EnqueueOptions,
     pub(super) if_dead: IfDead,
-    /// Index of the innermost nested flow that contains the node; `None` for the outer flow.
+    /// Index of the innermost nested flow that contains the node; `None` if no nested flow contains it.
     within: Option<usize>,
     pub(super) waits: Vec<(EdgeSource, Edge)>,
     /// Error caused by an invalid edge, reported when the flow is enqueued.
@@ -96,7 +96,7 @@ pub(super) struct Edge {
     pub(super) passes_output: bool,
 }
 
-/// Number of a flow, and the source of an edge in this flow.
+/// Source of an edge, preceded by the number of its flow.
 #[derive(Clone, Copy)]
 pub struct SourcePosition(pub(super) u64, pub(super) EdgeSource);
 
@@ -116,7 +116,7 @@ impl FlowPlan {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a node. Returns the node's index and its full name, which includes the names of the enclosing flows.
+    /// Adds a node. Returns the node's index and its full name, which includes the names of the enclosing nested flows.
     pub(super) fn add<J: JobType>(
         &self,
         within: Option<usize>,

@@ -145,7 +145,7 @@ pub(super) async fn run_check(
     Ok(rows.into_iter().filter_map(to_finding).collect())
 }
 
-/// Maximum number of entries in the audit log; more entries are a finding. The log keeps 10,000 entries. The margin is for one or two
+/// Number of audit log entries above which the log becomes a finding. The log keeps 10,000 entries. The margin is for one or two
 /// transactions that have written entries but have not pruned the log yet.
 const MAX_AUDIT_ENTRIES: i32 = 11_000;
 

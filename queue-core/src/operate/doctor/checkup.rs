@@ -1,8 +1,8 @@
-//! Thresholds of the doctor.
+//! Thresholds and other parameters of the doctor.
 
 use std::time::Duration;
 
-/// Thresholds beyond which a condition becomes a finding.
+/// Thresholds beyond which a condition becomes a finding, and other parameters of the checks.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Examiner, which runs the checks of the doctor in sequence on a connection outside the pool. Each check runs in a read-only
-//! transaction with a timeout.
+//! Runs the checks of the doctor in sequence on a connection outside the pool. Each check runs in a read-only transaction with a timeout.
 
 use std::time::Duration;
 
@@ -170,7 +169,7 @@ async fn connect(options: &PgConnectOptions) -> Result<PgConnection, String> {
     timeout(CONNECT_TIMEOUT, options.connect()).await.map_err(|_| NO_RESPONSE.to_owned())?.map_err(|error| database_message(&error))
 }
 
-/// Returns the message of a database error without the server's DETAIL, which may contain row data.
+/// Returns the message of a database error without the server's `DETAIL`, which may contain row data.
 fn database_message(error: &sqlx::Error) -> String {
     error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
 }

@@ -28,11 +28,11 @@ pub struct Diagnosis {
     pub schema: String,
     /// Time of the diagnosis, according to the database clock; `None` if the database is unreachable.
     pub at: Option<DateTime<Utc>>,
-    /// Version of the server, such as `15.4`.
+    /// Version of the server, such as `15.4`; `None` if the database is unreachable.
     pub server: Option<String>,
-    /// Database role that ran the checks.
+    /// Database role that ran the checks; `None` if the check of the role's privileges failed.
     pub login: Option<String>,
-    /// Store roles that the login has.
+    /// Store roles of which the login is a member.
     pub roles: Vec<String>,
     /// Findings of the diagnosis, most severe first. Empty for a healthy store.
     pub findings: Vec<Finding>,
@@ -52,7 +52,7 @@ pub struct Diagnosis {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Kind of the problem, such as `no_worker` in JSON.
+    /// Kind of the problem. Written in snake case in JSON, such as `no_worker`.
     pub kind: FindingKind,
     /// Severity of the problem, determined by its kind.
     pub severity: Severity,
@@ -90,7 +90,7 @@ impl Diagnosis {
     }
 }
 
-/// Builds a finding of a check that is written in Rust instead of SQL.
+/// Builds a finding for a check that is written in Rust instead of SQL.
 pub(super) fn build_finding(kind: FindingKind, message: String, fix: Option<String>, facts: Value) -> Finding {
     let Value::Object(facts) = facts else { return Finding::new(kind, message, fix, Map::new()) };
     Finding::new(kind, message, fix, facts)

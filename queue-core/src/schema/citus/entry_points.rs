@@ -56,7 +56,7 @@ async fn functions(connection: &mut PgConnection, store: Store) -> sqlx::Result<
         .await
 }
 
-/// Creates the local version and the entry point of every function that has no entry point yet.
+/// Creates the local version and the entry point of every function that has no entry point yet, and a local function for each view.
 pub(super) async fn create_functions(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let Some(home) = load_node_names(connection, store).await? else { return Ok(()) };
     let here = local_schema(store.schema());
@@ -64,7 +64,7 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
         let (name, definition): (String, Option<String>) = (row.try_get("name")?, row.try_get("definition")?);
         let Some(definition) = definition else { continue };
         let definition = home.replace_names(&restore_schema_name(&definition, store));
-        // Each view is replaced with a function that returns the rows of the view. The planner inlines this function.
+        // Statements on the store's node call a function instead of reading the view. The planner inlines the function.
         let text = format!(
             "create or replace function {here}.{name}() returns setof queue.{name} language sql stable as $body$ {} $body$",
             definition.trim_end().trim_end_matches(';')
@@ -156,8 +156,8 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
         (row.try_get("volatility")?, row.try_get("outputs")?, row.try_get("language")?);
     let arguments: Vec<String> = (1..=inputs).map(|nr| format!("${nr}")).collect();
     let call = format!("{here}.{name}({})", arguments.join(", "));
-    // On a node without shards, PostgreSQL would inline a local SQL function before Citus plans the query. The call on other nodes
-    // therefore names the entry point, which is not inlined.
+    // On a node without shards, PostgreSQL would inline a local SQL function before Citus plans the query. Calls from other nodes therefore
+    // name the entry point, which is not inlined.
     let far_call = if language == "sql" { format!("queue.{name}({})", arguments.join(", ")) } else { call.clone() };
     let near = |what: &str, into: &str| format!("select {what}{into} from {call} t");
     let far = |what: &str, into: &str| format!("{AS_WRITER}select {what}{into} from queue.place p cross join lateral {far_call} t");
@@ -185,8 +185,8 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
     Ok(format!("\n{MARK}\n#variable_conflict use_column\n{declare}begin\n{ways}  {end};\nend\n"))
 }
 
-/// Replaces the store's schema name with `queue` in texts from the catalogs. The catalogs quote a schema name only if necessary, so the
-/// quoted and the unquoted form are replaced.
+/// Replaces the store's schema name with `queue` in texts from the catalogs. The catalogs quote a schema name only if necessary, so both
+/// the quoted and the unquoted form are replaced.
 fn restore_schema_name(text: &str, store: Store) -> String {
     let schema = store.schema();
     if schema == "queue" {

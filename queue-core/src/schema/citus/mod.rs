@@ -26,7 +26,7 @@ where
         && sqlx::query_scalar(IS_DISTRIBUTED).bind(store.schema()).fetch_one(connection).await?)
 }
 
-/// Prepares the session for the migrations of a distributed store, and creates the schema of the local functions.
+/// Prepares the transaction for the migrations of a distributed store, and creates the schema of the local functions.
 pub(super) async fn prepare(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     const IS_THERE: &str = "select pg_catalog.to_regnamespace($1) is not null";
     apply_each(connection, "set local citus.multi_shard_modify_mode = 'sequential'; set local check_function_bodies = off").await?;
@@ -140,7 +140,7 @@ impl std::fmt::Display for ClusterNode {
 pub struct StoreLocation {
     /// Node that holds the store.
     pub node: ClusterNode,
-    /// Node that creates partitions.
+    /// Coordinator of the cluster, which creates and drops partitions.
     pub coordinator: ClusterNode,
     /// Store, with statements rewritten for `node`.
     pub store: Store,

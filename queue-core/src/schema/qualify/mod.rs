@@ -9,7 +9,7 @@ mod tokens;
 
 use self::tokens::{Token, TokenKind, tokens};
 
-/// Keywords that a parenthesis may follow although they are not functions.
+/// Keywords that may precede a parenthesis but are not function names.
 const SPECIAL_FORMS: &[&str] =
     &["all", "any", "array", "cast", "coalesce", "exists", "extract", "greatest", "least", "nullif", "operator", "row", "some"];
 
@@ -32,7 +32,7 @@ const TYPES: &[&str] = &[
     "varchar",
 ];
 
-/// Types that may precede a literal.
+/// Names of types that may precede a literal, as in `date '2026-01-02'`.
 const LITERALS: &[&str] = &["date", "jsonb", "text", "timestamptz", "uuid", "xid8"];
 
 /// Keywords that delimit expressions.
@@ -282,7 +282,7 @@ impl<'a> TokenReader<'_, 'a> {
         false
     }
 
-    /// Copies `::` and the name of the type.
+    /// Copies `::` and the type name, and adds the schema unless the name has a schema or is an SQL keyword.
     fn cast(&mut self, out: &mut String) {
         self.copy(out, "");
         let has_schema = self.after().is_some_and(|next| next.text == ".");

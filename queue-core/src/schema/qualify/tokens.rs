@@ -86,7 +86,7 @@ fn literal(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Returns the kind and length of a word: a name, a number, a parameter, a literal with a prefix, or an operator with its schema.
+/// Returns the kind and length of a word: a name, a number, a parameter, a literal with a prefix, or a schema-qualified operator.
 fn word(text: &str) -> (TokenKind, usize) {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit());
     let end = text.find(|c| !(is_word(c) || is_number && c == '.')).unwrap_or(text.len());
@@ -97,8 +97,8 @@ fn word(text: &str) -> (TokenKind, usize) {
     (TokenKind::Word, if end == 1 && rest.starts_with('\'') { end + literal(rest, '\'') } else { end })
 }
 
-/// Returns the kind and length of an operator. A comment ends the operator. As in PostgreSQL, an operator of several characters does not
-/// end in `+` or `-`, unless it contains one of the characters ``~ ! @ # % ^ & | ` ?``.
+/// Returns the kind and length of an operator. A comment ends the operator. As in PostgreSQL, a multi-character operator does not end in
+/// `+` or `-`, unless it contains one of the characters ``~ ! @ # % ^ & | ` ?``.
 fn operator(text: &str) -> (TokenKind, usize) {
     let mut end = text.find(|c| !is_operator(c)).unwrap_or(text.len());
     end = text[..end].find("--").unwrap_or(end);

@@ -24,7 +24,7 @@ pub(super) fn with_description<S: Clone + Send + Sync + 'static>(routes: OpenApi
     router.route("/api/v1/openapi.json", get(async move |context| document(&described, context)))
 }
 
-/// Removes Rust examples from the descriptions. The descriptions are generated from doc comments, which contain such examples.
+/// Truncates each description at its first code block. The descriptions are generated from doc comments, which may contain Rust examples.
 fn remove_examples(described: &mut Value) {
     match described {
         Value::Object(fields) => {

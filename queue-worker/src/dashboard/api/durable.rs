@@ -29,7 +29,7 @@ async fn open_job(app: &AppState, id: &str) -> HandlerResult<(DbSession, JobReco
     Ok((session, job))
 }
 
-/// Lists the first thousand completed steps of a durable job, without their results. The list is empty if the job is not durable.
+/// Lists the first thousand journaled steps of a durable job, without their results. The list is empty if the job is not durable.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/steps",

@@ -127,7 +127,7 @@ impl JobQuery {
     }
 }
 
-/// Parses a page size and clamps it to 1 to 200. Returns 50 if `text` is not a number.
+/// Parses a page size and clamps it to the range from 1 to 200. Returns 50 if `text` is not a number.
 fn parse_limit(text: &str) -> u32 {
     let number = text.parse::<f64>().unwrap_or(50.0);
     if number.is_nan() { 50 } else { number.clamp(1.0, f64::from(MAX_PAGE_JOBS)) as u32 }

@@ -100,7 +100,7 @@ pub(super) async fn find(State(app): State<AppState>, Path(id): Path<String>) ->
     Ok(Json(load_job(&mut *app.begin_read().await?, &app, job_id(&id)?).await?))
 }
 
-/// Loads the logs of a job's attempts. Redacts the logs of job types with confidential values.
+/// Loads the logs of a job's attempts. Redacts the logs if payloads are hidden, or if the job type has redacted keys.
 pub(in crate::dashboard) async fn load_logs(
     connection: &mut PgConnection,
     app: &App,
@@ -141,10 +141,10 @@ pub(super) async fn why(State(app): State<AppState>, Path(id): Path<String>) -> 
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub(in crate::dashboard) enum JobOperation {
-    /// Cancels the job. A waiting job never runs. The handler of a running job receives a cancellation signal.
+    /// Cancels the job. A waiting job never runs. The handler of a running job is asked to stop.
     Cancel,
-    /// Makes a finished job ready again and resets its attempt count. A bulk operation requeues only dead letters. If another job holds
-    /// the uniqueness key of the job, an operation on this job only is rejected, and a bulk operation skips the job.
+    /// Makes a finished job ready again and resets its attempt count. A bulk operation requeues only dead letters. If another job holds the
+    /// uniqueness key of the job, an operation on a single job is rejected, and a bulk operation skips the job.
     Requeue,
     /// Requeues the job even if another job holds its uniqueness key.
     ForceRequeue,
@@ -185,7 +185,7 @@ impl JobOperation {
     }
 }
 
-/// Button on the job page for an operation without parameters.
+/// Button for an operation without parameters, on the job page or above the job list.
 pub(in crate::dashboard) struct Button {
     /// JSON tag of the [`JobOperation`] variant that the button sends.
     pub(in crate::dashboard) act: &'static str,
@@ -196,7 +196,7 @@ pub(in crate::dashboard) struct Button {
     pub(in crate::dashboard) question: Option<&'static str>,
 }
 
-/// Buttons of the job page, in display order.
+/// Buttons of all operations without parameters, in display order.
 const BUTTONS: [Button; 4] = {
     use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Parked, Ready, Running, Scheduled};
     let discard_question = Some("Permanently delete this job with its payload and history?");

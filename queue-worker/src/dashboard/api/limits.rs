@@ -49,7 +49,7 @@ pub(super) async fn list(State(app): State<AppState>) -> HandlerResult<Json<Vec<
     Ok(Json(Queue::on(&mut *app.begin_read().await?).store(app.store).limits().await?))
 }
 
-/// Lists the keys of a keyed limit that hold permits or have waiting jobs, busiest first.
+/// Lists the keys of a keyed limit that hold permits, have waiting jobs, or have a concurrency of their own, busiest first.
 #[utoipa::path(
     get,
     path = "/api/v1/limits/{name}/keys",

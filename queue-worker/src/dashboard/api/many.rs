@@ -67,7 +67,7 @@ pub(super) struct GroupRequest {
 pub(super) struct BulkResponse {
     /// Number of matching jobs after a count, or number of changed jobs after an operation.
     jobs: u64,
-    /// Whether the operation continues in the background. In that case, `jobs` is the number of jobs to change. The audit log shows the
+    /// Whether the operation continues in the background. If so, `jobs` is the number of jobs to change. The audit log shows the
     /// progress.
     goes_on: bool,
     /// One sentence that describes the result.

@@ -23,8 +23,8 @@ use crate::dashboard::{
 pub(in crate::dashboard) struct Overview {
     /// Database time when the overview was loaded.
     pub(in crate::dashboard) now: DateTime<Utc>,
-    /// Number of jobs by queue, job type and state, for the 40 queue and type pairs with the most jobs. A count is a lower bound if its
-    /// `partial` is `true`.
+    /// Number of jobs by queue, job type and state, for the 40 queue and type pairs with the most unfinished jobs. A count is a lower bound
+    /// if its `partial` is `true`.
     pub(in crate::dashboard) counts: Vec<Count>,
     /// Total number of jobs by state.
     pub(in crate::dashboard) totals: Vec<StateCount>,
@@ -60,7 +60,7 @@ pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Over
     })
 }
 
-/// Returns the trends of the store, which are at most ten seconds old.
+/// Returns the store's trends, which are at most ten seconds old.
 pub(in crate::dashboard) async fn load_trends(app: &App) -> HandlerResult<Arc<Trends>> {
     let load = async || {
         let mut session = app.begin_read().await?;
@@ -69,8 +69,8 @@ pub(in crate::dashboard) async fn load_trends(app: &App) -> HandlerResult<Arc<Tr
     app.trends.get(load).await
 }
 
-/// Loads the counts of at most `most` queue and type pairs and the oldest jobs of at most `most` queues. In a large store, these two
-/// statements are the slowest. They therefore run in parallel if a second connection is idle.
+/// Loads the counts of at most `most` queue and type pairs and the oldest ready job of each of at most `most` queues. In a large store,
+/// these two statements are the slowest. They therefore run in parallel if a second connection is idle.
 pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConnection, most: u16) -> HandlerResult<(Busiest, Vec<Oldest>)> {
     let store = app.store;
     let queue = Queue::on(on).store(store);

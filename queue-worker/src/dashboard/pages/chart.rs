@@ -1,5 +1,5 @@
-//! Layout of the charts, which show attempts as bars and durations as lines. The charts are rendered on the server, without scripts.
-//! Performs no I/O.
+//! Layout of the dashboard's charts, which show attempts as bars and durations as lines. The charts are rendered on the server, without
+//! scripts. This module performs no I/O.
 
 use std::{fmt::Write as _, time::Duration};
 

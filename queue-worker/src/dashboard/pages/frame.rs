@@ -33,7 +33,7 @@ pub(super) struct Frame {
     pub(super) has_store_pages: bool,
     /// Whether the page may offer operations that change data.
     pub(super) allows_operations: bool,
-    /// Whether requests require a token. In that case, the page offers a logout.
+    /// Whether requests require a token. If so, the page offers a logout.
     pub(super) requires_token: bool,
 }
 

@@ -147,7 +147,7 @@ impl Layout {
     }
 }
 
-/// Node or bend of an edge, by index.
+/// Node, by index, or bend of an edge, by the edge's index.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     Node(usize),

@@ -53,10 +53,10 @@ struct JobPage {
     /// Signal name that is prefilled in the form for sending a signal. Empty if the job is not waiting for a signal. `None` if the page
     /// does not contain the form.
     signal: Option<String>,
-    /// Error message if the steps and logs could not be loaded.
+    /// Error message if the steps, logs and other related records could not be loaded.
     details_error: Option<String>,
     hidden: bool,
-    /// Whether the job is unfinished. The page is updated live only in that case.
+    /// Whether the job is unfinished. Only the page of an unfinished job is updated live.
     is_unfinished: bool,
 }
 
@@ -119,7 +119,7 @@ impl CauseRow {
     }
 }
 
-/// Table row of a completed or waiting step of a durable job.
+/// Table row of a finished step of a durable job, or of a step that is still waiting.
 struct StepRow {
     name: String,
     attempt: i16,
@@ -138,16 +138,16 @@ struct ChildRow {
     state: String,
 }
 
-/// Table row of a map batch: the jobs spawned by one step of the job, counted by outcome.
+/// Table row of a map step of the job, with the spawned jobs counted by outcome.
 struct GatherRow {
     name: String,
-    /// Total number of jobs in the batch, or a placeholder while more jobs are being spawned.
+    /// Total number of spawned jobs, or a placeholder while more jobs are being spawned.
     total: String,
     need: i64,
     completed: i64,
     dead: i64,
     cancelled: i64,
-    /// Maximum number of jobs of the batch that run concurrently.
+    /// Maximum number of spawned jobs that are ready or running at the same time.
     most: String,
 }
 

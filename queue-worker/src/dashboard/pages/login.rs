@@ -55,8 +55,8 @@ pub(super) async fn log_out(frame: Frame, headers: HeaderMap) -> HandlerResult<R
     Ok(([(header::SET_COOKIE, gone)], Redirect::to(&format!("{}/login", frame.root))).into_response())
 }
 
-/// Builds a login cookie with the given value. The cookie is limited to the dashboard's path, `HttpOnly` and `SameSite=Strict`. The
-/// cookie is also `Secure` if the form was sent over TLS.
+/// Builds a login cookie with the given value. The cookie is `HttpOnly` and `SameSite=Strict`, and also `Secure` if the form was sent over
+/// TLS. The cookie is limited to the dashboard's path, unless the path contains a `;`.
 fn cookie(value: &str, frame: &Frame, headers: &HeaderMap) -> HandlerResult<HeaderValue> {
     let is_tls = headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let secure = if is_tls { "; Secure" } else { "" };

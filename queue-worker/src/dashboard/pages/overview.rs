@@ -43,7 +43,7 @@ pub(super) struct OverviewFigures {
     /// Number of queue and type pairs that were counted but are not shown.
     more: i64,
     unserved: Vec<[String; 3]>,
-    /// Number of unserved combinations of queue, type and version that are not shown. No live worker serves an unserved combination.
+    /// Number of combinations of queue, type and version that no live worker serves and that are not in `unserved`.
     more_unserved: usize,
     everything: Option<String>,
     trends: HandlerResult<TrendFigures>,
@@ -123,7 +123,7 @@ const MAX_WORKERS: usize = 8;
 /// Name under which the statistics combine the types and queues that are not counted separately.
 const REST: &str = "*";
 
-/// Waiting time of a queue's oldest ready job after which the queue is late.
+/// Waiting time of a queue's oldest ready job at which the queue counts as late.
 const LATE: Duration = Duration::from_mins(1);
 
 /// Width of the charts in SVG units. Two columns of charts fit side by side.
@@ -223,7 +223,7 @@ fn defers_jobs(limit: &LimitStatus) -> bool {
     limit.waiting > 0 && (limit.awaits > 0 || !limit.keyed && (is_full || limit.next_ms.is_some()))
 }
 
-/// Returns whether all types of the queue are paused.
+/// Returns whether a pause covers exactly this queue with all its types. A pause of the whole store does not count.
 fn is_paused(overview: &Overview, queue: &str) -> bool {
     overview.paused.iter().any(|pause| pause.scope.queue.as_deref() == Some(queue) && pause.scope.job_type.is_none())
 }

@@ -49,7 +49,7 @@ struct PauseRow {
     awaits: i64,
 }
 
-/// Maximum number of queues on the page. Also the maximum number of pauses.
+/// Maximum number of queues, and of pauses, on the page.
 const MAX_SHOWN: usize = 200;
 
 impl PauseRow {
@@ -100,7 +100,7 @@ pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerRe
             is_paused: pauses.iter().any(|pause| pause.scope.queue.as_ref() == Some(name) && pause.scope.job_type.is_none()),
         }
     };
-    // If there are more than [`MAX_SHOWN`] queues, the queues with jobs, a pause or a capacity take precedence.
+    // If there are more than `MAX_SHOWN` queues, the queues with jobs, a pause or a capacity take precedence.
     let mut shown: Vec<&String> = names.iter().collect();
     if shown.len() > MAX_SHOWN {
         let has = |name: &str| sums.contains_key(name) || capacities.iter().any(|of| of.queue == name);

@@ -18,8 +18,8 @@ pub(super) struct Declarations {
     store: Store,
     /// Names and declarations of this worker's schedules.
     pub(super) own: Vec<(String, Declaration)>,
-    /// Worker identity under which all own schedules were last declared. `None` before the first declaration, and after an incomplete
-    /// declaration.
+    /// Worker identity under which all of this worker's schedules were last declared. `None` before the first declaration, and after an
+    /// incomplete declaration.
     declared_as: Identity,
     /// Worker identity at the last refresh, even if the refresh failed.
     tried_as: Identity,

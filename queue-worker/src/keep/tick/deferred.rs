@@ -1,5 +1,5 @@
-//! Deferred schedules. A schedule is deferred if it is locked, if this release cannot read it, or if its job could not be enqueued.
-//! Performs no I/O.
+//! Deferred schedules. A schedule is deferred if it is locked, if this release cannot read it, or if its job could not be enqueued. This
+//! module performs no I/O.
 
 use std::{
     collections::HashMap,
@@ -33,8 +33,8 @@ const MAX_LOCK_RETRY: Duration = Duration::from_secs(1);
 /// Minimum age at which a lock on a schedule is logged.
 const LONG_LOCK: Duration = Duration::from_mins(1);
 
-/// Initial delay before a failed schedule is retried separately. The delay doubles with each retry, up to the schedule's grace period or
-/// [`MAX_FAILURE_RETRY`].
+/// Initial delay before a failed schedule is retried separately. The delay doubles with each retry, up to the shorter of the schedule's
+/// grace period and [`MAX_FAILURE_RETRY`].
 const FAILURE_RETRY: Duration = Duration::from_secs(1);
 const MAX_FAILURE_RETRY: Duration = Duration::from_mins(1);
 
@@ -54,7 +54,7 @@ impl DeferredSchedules {
     }
 
     /// Returns the lock timeout in milliseconds for a failed schedule that is retried separately. The timeout is shorter after repeated
-    /// failures, because other due schedules may be delayed by this time.
+    /// failures, because the wait for the lock may delay other due schedules.
     pub(super) fn lock_timeout_ms(&self, plan: &LoadedSchedule) -> i32 {
         if self.0.get(&plan.name).is_some_and(|entry| entry.failures > 1) { 5 } else { 50 }
     }

@@ -12,7 +12,7 @@ use sqlx::FromRow;
 
 use crate::live::{StoreConnection, after_ms, bounded};
 
-/// Schedule with ticks, as loaded from the store.
+/// Active schedule, as loaded from the store.
 #[derive(Clone, FromRow)]
 pub(super) struct LoadedSchedule {
     pub(super) name: String,
@@ -26,7 +26,7 @@ pub(super) struct LoadedSchedule {
     since: DateTime<Utc>,
     pub(super) next_at: Option<DateTime<Utc>>,
     skip_at: Option<DateTime<Utc>>,
-    /// Time at which a worker first failed to fire the next tick.
+    /// Time at which a worker first failed to fire the next tick. `None` if no attempt has failed.
     pub(super) tried_at: Option<DateTime<Utc>>,
     now: DateTime<Utc>,
 }
@@ -82,8 +82,8 @@ impl LoadedSchedule {
         self.grace().saturating_sub(tried_for)
     }
 
-    /// Returns a request to fire the due ticks. Returns `None` for a declared schedule that this release cannot read. Workers of another
-    /// release fire this schedule, so it must not be marked as invalid.
+    /// Returns a request to fire the due ticks, or `None` if no tick is due. Also returns `None` for a declared schedule that this release
+    /// cannot read. Workers of another release fire this schedule, so it must not be marked as invalid.
     pub(super) fn request(&self, timing: &Result<Timing, String>) -> Option<FireRequest> {
         let nothing = |next| DueTicks { ticks: Vec::new(), action: "enqueue", next };
         let (due, why) = match (timing, self.next_at) {
@@ -100,7 +100,7 @@ impl LoadedSchedule {
 }
 
 impl FireRequest {
-    /// Returns a request that records a failed attempt whose statement was rolled back.
+    /// Returns a request that records a failed attempt to fire the ticks. The statement of the failed attempt was rolled back.
     pub(super) fn failed_try(&self, why: &str) -> Self {
         let mut request = self.clone();
         (request.due.action, request.why) = ("fail", Some(why.to_owned()));
@@ -108,8 +108,8 @@ impl FireRequest {
     }
 }
 
-/// Fires the requested ticks in one transaction and returns their outcomes. The result omits schedules that are locked or were fired by
-/// other workers.
+/// Fires the requested ticks in one transaction and returns their outcomes. The result omits schedules that are locked or
+/// whose ticks other workers have fired.
 pub(super) async fn send_requests(
     link: &mut StoreConnection,
     store: Store,

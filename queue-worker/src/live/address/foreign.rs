@@ -1,4 +1,5 @@
-//! Connection parameters of libpq and other drivers that appear in the URLs of database providers but are not supported by sqlx.
+//! Connection parameters that sqlx does not support. They belong to libpq or to other drivers, and appear in the URLs of database
+//! providers.
 
 /// Handling of a parameter that sqlx does not support.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ const MET: [(&str, &[&str]); 23] = [
     ("sslnegotiation", &["postgres"]),
     ("sslsni", &[]),
     ("uselibpqcompat", &[]),
-    // The following are parameters of Prisma. `DatabaseOptions::pool_size` sets the pool size, and poolers are detected.
+    // The following parameters belong to Prisma. `DatabaseOptions::pool_size` sets the pool size, and poolers are detected.
     ("connection_limit", &[]),
     ("pgbouncer", &[]),
     ("pool_timeout", &[]),
@@ -49,7 +50,7 @@ impl LibpqParameter {
         Self::Refused(match key {
             // Without `sslrootcert`, the system's certificates are trusted.
             "sslrootcert" if value == "system" => return Self::Means("sslmode=verify-full".to_owned()),
-            // `schema` is a parameter of Prisma.
+            // `schema` is a Prisma parameter.
             "schema" => return Self::Means(format!("options[search_path]=%22{value}%22")),
             "channel_binding" => {
                 "channel_binding=require is not supported; remove it and set `sslmode=verify-full`, which verifies the server's certificate"

@@ -38,7 +38,7 @@ impl Slots {
         self.start_batch_timer(jobs, now);
     }
 
-    /// Starts a timer that expires when the next batch is ready. The timer does not keep the slots alive.
+    /// Starts a timer that fires when the next batch becomes ready. The timer does not keep the slots alive.
     fn start_batch_timer(self: &Arc<Self>, jobs: &mut SlotJobs, now: Instant) {
         let Some(at) = jobs.batches.next_ready(now) else { return };
         if jobs.batches.timer_at.is_some_and(|timer| timer <= at) {

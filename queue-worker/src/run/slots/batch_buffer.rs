@@ -70,7 +70,7 @@ impl BatchBuffer {
             return Some(job);
         }
         let wait = if number > 1 { options.batch_wait.max(MIN_RETRY_WAIT) } else { options.batch_wait };
-        // A job that expires waits for at most half of the time until its deadline `begin_by`, so that the job can still start.
+        // A job with a deadline `begin_by` waits for at most half of the time until then, so that the job can still start.
         let until = job.begin_by.map_or(now + wait, |deadline| (now + wait).min(now + deadline.saturating_duration_since(now) / 2));
         let job = Arc::new(job);
         match self.groups.iter_mut().find(|group| group.job_type == options.name && group.batch_size == batch_size) {

@@ -1,4 +1,5 @@
-//! Slot reservation for claims. A reservation decides how many jobs a claim may return. The claimer queue decides which claimer is next.
+//! Slot reservation for claims. A reservation limits the number of jobs that a claim may return. The claimer queue decides which claimer
+//! is next.
 
 use std::{
     sync::{

@@ -12,7 +12,7 @@ use queue_core::runner::Ending;
 pub(crate) struct Progress {
     pub(crate) fraction: Option<f64>,
     pub(crate) stage: Option<String>,
-    /// Progress counters, as JSON text.
+    /// Event counts as JSON text.
     pub(crate) counts: String,
     pub(super) checkpoint: Option<String>,
 }
