@@ -31,7 +31,7 @@ impl Handler for Echo {
     }
 }
 
-/// Job with an ordering key and a fair queue.
+/// Job with an ordering key and a fairness key.
 #[job(name = "lined", key = self.key, fair = self.key)]
 #[derive(Serialize, Deserialize)]
 struct Lined {
@@ -157,7 +157,7 @@ async fn wait_until_finished(db: &TestDb, what: &str) {
     .await;
 }
 
-/// Enqueues jobs of all kinds through `pool` while a worker is running and checks their results.
+/// Enqueues jobs of all kinds through `pool` while a worker is running, and checks their results.
 async fn play(db: &TestDb, pool: &PgPool, queue: &Queue, round: &str) {
     let began = Instant::now();
     let log = |what: &str| eprintln!("{round}: {what}: after {:?}", began.elapsed());

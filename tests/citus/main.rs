@@ -15,7 +15,7 @@ use sqlx::{PgPool, postgres::PgPoolOptions};
 use queue_core::{Store, runner::locate};
 use tests::{TestDb, skipped};
 
-/// Creates a database in the cluster. Without a cluster, prints that the test `what` is skipped.
+/// Creates a database in the cluster. If there is no cluster, reports the test `what` as skipped and returns `None`.
 async fn cluster(what: &str) -> Option<TestDb> {
     let db = TestDb::on_citus().await;
     if db.is_none() {

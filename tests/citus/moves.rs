@@ -71,12 +71,13 @@ pub(super) async fn port(db: &TestDb) -> u16 {
     locate(&mut db.pool.acquire().await.unwrap(), Store::default()).await.unwrap().unwrap().node.port()
 }
 
-/// Moves the store to another node, and returns how long that took.
+/// Moves the store to another node. Returns the duration of the move.
 async fn move_schema(db: &TestDb, host: &str, port: i32) -> Duration {
     let moving = format!("select citus_schema_move('queue', '{host}', {port})");
     let mut began = Instant::now();
     within(Duration::from_mins(1), "the leftovers of the previous move are removed", async || {
-        // Without this call, Citus would remove them within a minute. It skips those that a session has locked, and rejects a move.
+        // Removes the shards that the previous move left behind, because Citus itself may take up to a minute to remove them. The call
+        // skips shards that a session has locked, and Citus rejects a move while such shards exist.
         sqlx::raw_sql("call citus_cleanup_orphaned_resources()").execute(&db.pool).await.unwrap();
         began = Instant::now();
         match sqlx::raw_sql(AssertSqlSafe(moving.clone())).execute(&db.pool).await {

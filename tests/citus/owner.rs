@@ -1,5 +1,5 @@
-//! Tests a failover: the node that owns a store is killed, and its synchronous standby is promoted. `QUEUE_TEST_CITUS_NODES` is the command
-//! that kills and promotes nodes, which is `tests/citus/cluster.sh`.
+//! Tests a failover: the node that owns a store is killed, and its synchronous standby is promoted. `QUEUE_TEST_CITUS_NODES` is the path
+//! of the program that kills and promotes nodes: `tests/citus/cluster.sh`.
 
 use std::{
     process::Command,

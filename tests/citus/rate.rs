@@ -11,7 +11,7 @@ use super::{
     pool,
 };
 
-/// Number of jobs per measurement.
+/// Number of jobs that are enqueued in one call, in addition to the single enqueues.
 const JOBS: i64 = 8_000;
 
 /// Returns the number of single enqueues per second, and the number of job runs per second.

@@ -80,7 +80,7 @@ async fn drop_users() {
     }
 }
 
-/// Returns the SQLSTATE of the error for a user's rejected statement.
+/// Executes a statement that must be rejected. Returns the SQLSTATE of the error.
 async fn refused(pool: &PgPool, text: &str) -> String {
     let error = sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(pool).await.expect_err(text);
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap_or_default().into_owned()
@@ -110,11 +110,11 @@ async fn works(url: &str) {
     far.job_ref().cancel(&ops).await.unwrap();
     let shown = Queue::new(&ops).jobs().matching(&Filter { payload: true, ..done }).list().await.unwrap().jobs;
     assert!(shown.iter().any(|job| job.payload.is_some()), "{shown:?}");
-    // This user may enqueue into one queue only.
+    // The user `mailer` may enqueue only into the queue `mail`.
     Echo { n: 4 }.enqueue(&mailer).queue("mail").await.unwrap();
     assert_eq!(refused(&mailer, "select queue.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await, "42501");
     // The schema `queue_here` contains the functions that implement the functions in `queue`. A direct call of an implementation must be
-    // rejected too. On other nodes it is always rejected, because users may call `queue_here` functions only on the store's own node.
+    // rejected too. Nodes other than the store's own reject every such call by a user.
     let past = refused(&mailer, "select queue_here.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await;
     assert!(["42501", "57P03"].contains(&past.as_str()), "{past}");
     for text in ["select count(*) from queue.job", "select queue.cancel(1)", "select queue_here.cancel(1)", "select queue_here.relay()"] {

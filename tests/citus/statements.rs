@@ -20,7 +20,7 @@ fn statements(folder: &str) -> Vec<(String, &'static str)> {
     found
 }
 
-/// Executes the statement ten times with null parameters. Returns the SQLSTATE and the message of an error.
+/// Executes the statement ten times with null parameters. Returns the SQLSTATE and the message of the first error.
 async fn play(connection: &mut PgConnection, name: &str, statement: &str) -> Result<(), String> {
     const COUNT: &str = "select coalesce(cardinality(parameter_types), 0) from pg_prepared_statements where name = $1";
     let describe = |error: sqlx::Error| match error.as_database_error() {
@@ -42,7 +42,7 @@ async fn connect(url: &str) -> PgConnection {
     PgConnection::connect_with(&options).await.unwrap()
 }
 
-/// Returns the result of each statement on the server.
+/// Returns the name of each statement in a directory, with the result of the statement on the server.
 async fn answers(url: &str, store: Store, folder: &str) -> Vec<(String, Result<(), String>)> {
     let mut connection = connect(url).await;
     let mut all = Vec::new();

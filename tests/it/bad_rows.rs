@@ -287,7 +287,8 @@ const FROM_EVER: [(&str, &str); 2] = [("gate", "not_before"), ("gate", "read_at"
 async fn no_table_accepts_a_time_that_a_program_cannot_read() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
-    // Copies the table with only its time range checks, whose names end in `_in_range`. An insert then needs only one column.
+    // The function copies the table `of` with only its time range checks, whose names end in `_in_range`. An insert then needs only one
+    // column.
     let refusal = "create function pg_temp.refusal(of regclass, name text, value text) returns text language plpgsql as $$
       declare other text; why text;
       begin

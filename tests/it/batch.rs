@@ -33,7 +33,7 @@ async fn wait_until_finished(db: &TestDb, jobs: i64) {
     within(Duration::from_mins(1), "all have finished", are_finished).await;
 }
 
-/// Runs 500 jobs, one of which behaves as `part`. Checks that only this job becomes a dead letter, after at most 25 handler calls.
+/// Runs 500 jobs, one of them with the action `part`. Checks that only this job becomes a dead letter, after at most 25 handler calls.
 async fn one_among_500(part: Part) {
     let db = TestDb::new().await;
     let mut parts = vec![Part::Rest; 500];

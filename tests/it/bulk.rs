@@ -58,8 +58,8 @@ async fn jobs(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.job").await
 }
 
-/// Returns the waiting jobs in claim order, with their note numbers. Uses two queries instead of a join. After a truncation, the server
-/// may plan a join for few rows, which is slow for many.
+/// Returns the waiting jobs in claim order, with their note numbers. Uses two queries instead of a join: after a truncation, the server
+/// may choose a join plan for few rows, which is slow for many rows.
 async fn waiting(db: &TestDb) -> Vec<(JobId, i32)> {
     let ready: Vec<JobId> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&db.pool).await.unwrap();
     let numbers = sqlx::query_as("select id, (payload->>'n')::int from queue.job").fetch_all(&db.pool).await.unwrap();

@@ -99,7 +99,7 @@ async fn without_notifications_a_cancellation_is_seen_within_about_a_second() {
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
           where datname = current_database() and application_name = 'queue-worker listen'";
         assert_eq!(db.count(cut).await, 1);
-        // Mark the job directly instead of calling the SQL function, so that the worker receives no notification.
+        // Mark the job as cancelling directly instead of calling the SQL function, so that the worker receives no notification.
         let began = Instant::now();
         sqlx::query("update queue.lease set cancelling = ids").execute(&db.pool).await.unwrap();
         db.until(job, JobState::Cancelled).await;

@@ -1,4 +1,4 @@
-//! Tests the command line in separate processes: exit codes, and output, which contains neither passwords nor control characters.
+//! Tests the command line in separate processes: exit codes, and output, which must contain neither passwords nor control characters.
 
 use std::{
     io::Read as _,

@@ -17,7 +17,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Returns an act that takes 2.5 s on the first attempt and 0.1 s on later attempts.
+/// Returns an [`Act`] that takes 2.5 s on the first attempt and 0.1 s on later attempts.
 fn twice(first: &str) -> Act {
     let slowly = |text: &str, ms| Box::new(Act::Slowly(ms, Box::new(Act::Ok(text.to_owned()))));
     Act::First(slowly(first, 2500), slowly("second", 100))

@@ -1,4 +1,5 @@
-//! Tests a worker's number of connections, and that hanging statements do not block claims and verdicts when connections are few.
+//! Tests how many connections a worker uses, and that hanging statements block no claims or verdicts even if the worker has few
+//! connections.
 
 use std::time::Duration;
 

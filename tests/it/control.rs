@@ -277,7 +277,7 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
 async fn a_bulk_operation_reads_only_its_jobs_when_statistics_show_empty_tables() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    // Leaves statistics that describe the tables as empty, as after an idle period.
+    // Leave planner statistics that describe the tables as empty, for example after an idle period.
     fill(&mut on, 2000, 2000).await;
     let empty = "delete from queue.ready; delete from queue.scheduled; delete from queue.failure; delete from queue.job; analyze queue.ready; analyze queue.scheduled";
     sqlx::raw_sql(empty).execute(&mut on).await.unwrap();

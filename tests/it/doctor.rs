@@ -1,4 +1,4 @@
-//! Tests the faults of a store or its server that `doctor` finds. Each fault is created, found by the check, and removed by the fix that
+//! Tests that `doctor` finds faults of a store or its server. Each fault is created, found by the check, and removed by the fix that
 //! the finding suggests.
 
 mod healthy;

@@ -1,5 +1,5 @@
-//! Tests which commits wait for the disk. Only jobs with relaxed durability may be lost, and their `synchronous_commit` setting must not
-//! affect other commits.
+//! Tests which commits wait for their WAL flush. Only jobs with relaxed durability may be lost, and their `synchronous_commit` setting must
+//! not affect other commits.
 
 use std::{
     future::{Future, IntoFuture as _, poll_fn},
@@ -25,8 +25,8 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Trigger that records the `synchronous_commit` setting and the application name for every job that becomes ready. The trigger is
-/// deferred, so it fires just before the commit.
+/// SQL that sets `synchronous_commit = on` for the database, and adds a trigger that records the setting and the application name for every
+/// job that becomes ready. The trigger is deferred, so it fires just before the commit.
 const NOTE: &str = "
 create table seen (n serial, setting text, who text);
 create function note() returns trigger language plpgsql as $$ begin
@@ -36,7 +36,7 @@ end $$;
 create constraint trigger note after insert on queue.ready deferrable initially deferred for each row execute function note();
 do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$";
 
-/// Creates a database whose commits wait for the disk by default, and which records the settings of each commit that makes a job ready.
+/// Creates a database with the setting and the trigger of [`NOTE`].
 async fn with_commit_notes() -> TestDb {
     let db = TestDb::new().await;
     connect(&db).await.execute(sqlx::raw_sql(NOTE)).await.unwrap();
@@ -51,7 +51,7 @@ async fn single(db: &TestDb) -> PgPool {
     PgPoolOptions::new().max_connections(1).test_before_acquire(false).connect(&db.url).await.unwrap()
 }
 
-/// Returns the distinct `synchronous_commit` settings of the jobs enqueued since the last call.
+/// Returns the distinct `synchronous_commit` settings recorded since the last call.
 async fn commit_settings(db: &TestDb) -> Vec<String> {
     let query = "with gone as (delete from seen returning setting) select distinct setting from gone order by 1";
     sqlx::query_scalar(query).fetch_all(&db.pool).await.unwrap()
@@ -225,8 +225,8 @@ async fn a_failed_relaxed_enqueue_leaves_no_relaxed_setting() {
     db.finish().await;
 }
 
-/// Statements that add deferred triggers to the tables that a worker writes. Each trigger records the `synchronous_commit` setting and
-/// the application name of the committing transaction.
+/// SQL that sets `synchronous_commit = on` for the database, and adds deferred triggers to tables that a worker writes. Each trigger
+/// records the setting and the application name of the committing transaction.
 const NOTE_WORKER: &str = "
 create table seen (who text, setting text, unique (who, setting));
 create function note() returns trigger language plpgsql as $$ begin

@@ -1,5 +1,5 @@
-//! Tests durable jobs. A step takes effect once, regardless of how its attempt ends. Sleeps and waits for signals hold no resources. An
-//! attempt that has lost its lease journals nothing.
+//! Tests durable jobs. A step takes effect once, regardless of how its attempt ends. A job that sleeps or waits for a signal holds no
+//! resources. An attempt that has lost its lease journals nothing.
 
 mod children;
 mod deploys;
@@ -36,9 +36,9 @@ pub(crate) struct Plan {
 pub(crate) enum Part {
     /// Runs a step that records an effect and returns its own name.
     Step(String),
-    /// Runs a step like `Step`. Its effect and its journal entry are committed in one transaction.
+    /// Like `Step`, but the effect and the journal entry are committed in one transaction.
     StepTx(String),
-    /// Runs a step like `StepTx` that fails after its effect, so that the transaction is rolled back.
+    /// Like `StepTx`, but the step fails after its effect, so the transaction is rolled back.
     Undone(String),
     /// Runs this number of steps concurrently.
     Many(u32),
@@ -48,7 +48,7 @@ pub(crate) enum Part {
     Fail(String),
     Panic,
     Sleep(String, u64),
-    /// Runs a sleep concurrently with a future that takes longer. The end of the sleep also cancels the future.
+    /// Races a sleep against a future that takes longer. The end of the sleep cancels the future.
     Race(u64),
     /// Runs a sleep concurrently with a step.
     Beside(u64),
@@ -191,7 +191,7 @@ pub(crate) async fn db() -> TestDb {
     db
 }
 
-/// Creates the database and takes a connection from its pool.
+/// Creates a database and takes a connection from its pool.
 async fn db_by_hand() -> (TestDb, PoolConnection<Postgres>) {
     let db = db().await;
     let on = db.pool.acquire().await.unwrap();

@@ -40,7 +40,7 @@ async fn a_job_exists_if_and_only_if_its_transaction_commits() {
     db.finish().await;
 }
 
-/// Extension of a job with a method that enqueues it into the given queue.
+/// Extension trait that enqueues a job into a given queue.
 trait InQueue {
     async fn queue(self, queue: &str, on: &mut PgConnection) -> JobId;
 }
@@ -198,8 +198,8 @@ async fn the_sql_function_does_what_the_rust_call_does() {
     db.finish().await;
 }
 
-/// SQL for a schema that precedes `pg_catalog` on the search path. Its objects shadow every name in the queue's statements, and fail when
-/// they are used.
+/// SQL that creates a schema to be put before `pg_catalog` on the search path. Its objects shadow built-in functions, operators and types,
+/// and the store's tables, and fail when they are used.
 const HOSTILE: &str = "
 create schema evil;
 create function evil.fail() returns text language plpgsql as $$ begin raise exception 'hijacked'; end $$;
@@ -254,7 +254,7 @@ async fn f21_a_hostile_search_path_has_no_effect() {
     db.finish().await;
 }
 
-/// If the transaction took a lock for each new queue, it would fill the server's lock table, and other sessions could not take locks.
+/// If a transaction took a lock for each new queue, it would fill the server's lock table, and other sessions could not take locks.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_transaction_that_creates_thousands_of_queues_holds_a_bounded_number_of_locks() {

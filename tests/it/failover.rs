@@ -1,5 +1,5 @@
-//! Tests URLs with several hosts, and failovers after the primary has failed. Each test has two servers, a primary and its standby. The
-//! tests print the number of lost jobs and the time until work continues.
+//! Tests URLs with several hosts, and failover to a standby. Each test has two servers, a primary and its standby. The tests print the
+//! number of lost jobs and the time until work continues.
 
 mod addresses;
 mod behind;
@@ -32,7 +32,7 @@ const NAME: &str = "moving";
 /// Timeout for events that must happen even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns the URL that lists both hosts in this order.
+/// Returns a URL that lists both hosts, with `one` first.
 fn both(one: &TestServer, two: &TestServer) -> String {
     format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{NAME}?sslmode=disable", one.port(), two.port())
 }
@@ -62,7 +62,7 @@ async fn number(database: &Database) -> i64 {
     database.count("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").await.unwrap()
 }
 
-/// Makes the primary wait for its standby at every commit.
+/// Enables synchronous replication, and waits until it is in effect.
 async fn wait_for_standby(primary: &Database) {
     for statement in ["alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"] {
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(&primary.pool).await.unwrap();

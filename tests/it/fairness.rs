@@ -22,7 +22,7 @@ impl Handler for Again {
     }
 }
 
-/// Returns a worker with one slot that claims only two jobs at a time, so that most of the urgent jobs stay ready.
+/// Returns a worker that has one slot and claims only two jobs at a time, so that most of the urgent jobs stay ready.
 fn narrow(db: &TestDb) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (1, 2);

@@ -146,7 +146,7 @@ async fn leased(on: &mut PgConnection, ids: &[i64], of: &[i64]) -> Lease {
     Lease { token, jobs: jobs.collect() }
 }
 
-/// First id of a day whose midnight lies in the middle of a span of 2^33 ids.
+/// First id of a day that begins inside a span of 2^33 ids, not at its boundary.
 const MIDNIGHT: i64 = (20_001 * 86_400_000) << 20;
 
 #[tokio::test]

@@ -132,7 +132,7 @@ async fn a_loop_that_panics_restarts_and_continues_once_its_row_is_corrected() {
     db.finish().await;
 }
 
-/// Hides the rows of a table that no statement of an idle worker reads, so that no statement fails.
+/// An idle worker does not read the table whose rows are hidden, so it must detect the hidden rows without a failing statement.
 #[tokio::test]
 async fn rows_hidden_from_a_running_worker_are_reported_within_a_minute_with_the_fix() {
     let (db, address, login) = (TestDb::new().await, free_address().await, format!("hidden_{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Tests historical statistics: the counts of the workers, the storage and roll-up of the counts, and the queries.
+//! Tests historical statistics: the counts that workers keep, their storage and roll-up, and the queries.
 
 mod counted;
 mod failing;

@@ -1,4 +1,4 @@
-//! Checks the repository against the rules of ARCHITECTURE.md.
+//! Checks the repository against the rules in ARCHITECTURE.md.
 
 mod blocks;
 mod book;

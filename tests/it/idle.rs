@@ -1,5 +1,5 @@
 //! Tests that a worker with any mix of features becomes idle when there is nothing to do. Apart from periodic statements, an idle worker
-//! sends at most two statements a second. The features do not increase the cost of a plain job.
+//! sends at most two statements a second. The features add at most two statements to the cost of a plain job.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Handler for Long {
 const FEATURES: [&str; 13] =
     ["batch", "limited", "keyed", "rated", "fair", "ordered", "expiring", "within", "durable", "paused", "unserved", "schedule", "plain"];
 
-/// Statements that a worker sends every second or less often, regardless of its features and jobs.
+/// Periodic statements, each of which a worker sends at most once a second, regardless of its features and jobs.
 const BY_THE_CLOCK: [&str; 11] = [
     include_str!("../../queue-worker/sql/any_hint.sql"),
     include_str!("../../queue-worker/sql/expired_leases.sql"),
@@ -102,8 +102,8 @@ const UNBLOCK: &str = include_str!("../../queue-worker/sql/unblock.sql");
 /// Maximum number of statements that a job may cost in addition to its cost on a worker without features.
 const MORE: usize = 2;
 
-/// Number of most recent measured jobs that are compared with the bound. While a snapshot is open on the server, for example in another
-/// test, a worker scans all its lanes once a second. A statement does not show whether it belongs to a scan of all lanes, so only
+/// Number of most recently measured jobs whose costs are compared with [`MORE`]. While a snapshot is open on the server, for example in
+/// another test, a worker scans all its lanes once a second. A statement does not show whether it belongs to a scan of all lanes, so only
 /// [`MOST_OF_LAST`] of the jobs must stay within the bound.
 const LAST: usize = 9;
 const MOST_OF_LAST: usize = 5;
@@ -112,7 +112,7 @@ fn bit(name: &str) -> u32 {
     1 << FEATURES.iter().position(|known| *known == name).unwrap()
 }
 
-/// Returns the mix of features with this name.
+/// Returns the random mix of features that is seeded by the number in a test name, such as `m07`.
 fn mix(name: &str) -> u32 {
     fastrand::Rng::with_seed(name[1..].parse().unwrap()).u32(1..1 << FEATURES.len())
 }
@@ -122,13 +122,12 @@ fn names(mix: u32) -> String {
     has.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns whether a truncated text belongs to one of the statements.
+/// Returns whether `text`, which may be truncated, is a prefix of one of the statements.
 fn is_of(statements: &[&str], text: &str) -> bool {
     statements.iter().any(|statement| statement.starts_with(text))
 }
 
-/// Waits until a worker sends at most two statements a second. Periodic statements are not included; they are checked against their own
-/// intervals.
+/// Waits until, within half a second, a worker sends each periodic statement at most once, and at most one other statement.
 async fn come_to_rest(counted: &Counted, mix: u32) {
     let mut all = Vec::new();
     for _ in 0..60 {
@@ -178,8 +177,8 @@ async fn cost_alone(db: &TestDb, counted: &Counted) -> usize {
     db.run_while(worker, costs).await
 }
 
-/// Runs a job of each type on a worker with this mix, and then plain jobs one by one. Checks that most of the last plain jobs cost at
-/// most [`MORE`] statements more than on a worker without features.
+/// Runs a worker with the features of the mix: first one job of each feature, and then plain jobs one by one. Checks that most of the last
+/// plain jobs cost at most [`MORE`] statements more than on a worker without features.
 async fn serve(mix: u32) {
     let db = TestDb::new().await;
     let counted = Counted::start(&db.url);

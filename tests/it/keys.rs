@@ -22,7 +22,7 @@ async fn enqueue_skipping(connection: &mut PgConnection, key: &str) -> JobId {
     Do { act: Act::Ok("done".to_owned()) }.enqueue(connection).key(key).key_policy(KeyPolicy::Skip).await.unwrap().id()
 }
 
-/// Consumes all hints about free keys. Returns the number of jobs that became ready.
+/// Consumes the hints about free keys that no other session has locked. Returns the number of jobs that became ready.
 async fn unblock(connection: &mut PgConnection) -> i32 {
     operate::unblock(connection).await.unwrap()
 }

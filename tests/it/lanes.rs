@@ -64,7 +64,7 @@ async fn an_unused_lane_is_deleted_and_a_running_worker_serves_it_when_it_is_cre
             })
             .await;
             // The restored lane has a transaction id (`born`) that this server has not assigned yet, so only a query for all lanes finds
-            // it. By the time of that query, the worker has also noticed that the other lane was deleted.
+            // it. By the time of that query, the worker has also noticed that the lane of the queue `once` was deleted.
             let number = 4_000_000_000_000_i64 + round;
             let restored = format!(
                 "with l as (

@@ -36,7 +36,7 @@ async fn enqueue(db: &TestDb, count: i32, bytes: usize) {
     sqlx::query(enqueue).bind(count).bind(i32::try_from(bytes).unwrap()).execute(&db.pool).await.unwrap();
 }
 
-/// Runs a worker until `jobs` jobs have completed at their first attempt. Returns the claims that the worker logged.
+/// Runs a worker until `jobs` jobs have completed on their first attempt. Returns the claims that the worker logged.
 async fn run(db: &TestDb, jobs: i64) -> Vec<Claim> {
     let since = Instant::now();
     let settings = [("QUEUE_LOG", "queue_worker=debug"), ("QUEUE_CONCURRENCY", "500")];

@@ -1,4 +1,4 @@
-//! Tests heartbeats, and jobs whose worker process has crashed. These jobs are quarantined and tried alone.
+//! Tests heartbeats, and jobs whose worker process has crashed. These jobs are quarantined and run apart from other jobs.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -14,7 +14,7 @@ use tests::{
     protocol::{claim, recover, register, settle, silence},
 };
 
-/// Simulates a crash of the worker process that has claimed `jobs`.
+/// Claims `jobs` with a new worker, simulates a crash of its process, and recovers the jobs.
 async fn crash(connection: &mut PgConnection, jobs: &[JobId]) {
     let worker = register(connection).await.unwrap();
     assert_eq!(claim(connection, worker, 1000).await.unwrap().ids(), jobs);
@@ -96,7 +96,7 @@ struct Beside {
 
 static SUSPECTS: AtomicUsize = AtomicUsize::new(0);
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
-/// Numbers of other jobs, and of other quarantined jobs, seen running next to a quarantined job.
+/// Numbers of ordinary jobs, and of other quarantined jobs, seen running next to a quarantined job.
 static DISTURBED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 impl Handler for Beside {
@@ -169,7 +169,7 @@ async fn f50_a_quarantined_job_begins_only_once_the_verdict_of_the_previous_one_
     crash(&mut connection, &[first, second, poison]).await;
     sqlx::query("update queue.ready set crashes = 2").execute(&mut connection).await.unwrap();
 
-    // Completions are blocked until this transaction ends, as by a slow disk.
+    // Completions are blocked until this transaction ends, as if the disk were slow.
     let mut slow = connection.begin().await.unwrap();
     sqlx::query("lock table queue.done in share mode").execute(&mut *slow).await.unwrap();
     let mut process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
@@ -207,7 +207,7 @@ async fn a_briefly_locked_heartbeat_row_does_no_harm() {
     db.finish().await;
 }
 
-/// Job whose first attempt records the request to stop.
+/// Job whose first attempt waits for its cancellation and records it.
 #[job(timeout = "8s")]
 #[derive(Serialize, Deserialize)]
 struct WaitsForStop;

@@ -46,7 +46,7 @@ macro_rules! spans {
 spans! {
     #[job(limit(concurrency = 3), backoff = fixed("50ms"), aliases = ["limited_before"])]
     Limited;
-    /// Two job types that share a limit by its name.
+    /// First of two job types that share a limit by name.
     #[job(limit(name = "shared", concurrency = 2))]
     SharedOne;
     #[job(limit(name = "shared"), limit(concurrency = 1))]
@@ -66,7 +66,7 @@ async fn span(cx: &Context, ms: u64) -> JobResult {
 
 /// Records the span of one attempt under the name `what`.
 async fn span_of(cx: &Context, what: &str, ms: u64) -> JobResult {
-    // The test's clock records the start, because the insert may be delayed.
+    // The start time is taken from the clock of the test process, because the insert may be delayed.
     let now = chrono::Utc::now();
     let begun = "insert into effect_span (job, job_type, began) values ($1, $2, $3) returning n";
     let n: i64 = sqlx::query_scalar(begun).bind(cx.id()).bind(what).bind(now).fetch_one(cx.pool()).await?;
@@ -124,7 +124,7 @@ fn worker(db: &TestDb) -> Worker {
     db.worker().register::<Limited>().register::<SharedOne>().register::<SharedTwo>().register::<Unlimited>()
 }
 
-/// Returns a worker with this number of slots that claims two jobs at a time.
+/// Returns a worker that has this number of slots and claims up to two jobs at a time.
 fn narrow(db: &TestDb, slots: usize) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (slots, 2);
@@ -172,7 +172,7 @@ async fn each_limit_is_used_fully_and_never_exceeded_and_all_jobs_run() {
     let ms = UNTIL_GO;
     let (one, two) = (worker(&db).limit("render", Limit::queue().concurrency(2)), worker(&db));
     let test = async {
-        // Jobs that begin before the limit is published are not counted.
+        // Wait for the limit, because jobs that begin before it is published may exceed it.
         eventually("the limit in code is published", async || {
             db.count("select count(*) from queue.bound where name = 'queue:render'").await > 0
         })

@@ -21,7 +21,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Returns the id of the only live worker.
+/// Waits until exactly one worker is alive. Returns the worker's id.
 async fn living(db: &TestDb) -> Uuid {
     let query = "select id from queue.worker where expires_at > now() limit 1";
     eventually("a worker lives", async || db.count("select count(*) from queue.worker where expires_at > now()").await == 1).await;
@@ -159,7 +159,7 @@ async fn f72_beside_an_open_transaction_idle_workers_stay_idle_and_miss_no_job()
     let worker = Worker::new(db.pool.clone()).config(config).register::<Do>();
     let mut open = old.begin().await.unwrap();
     sqlx::query("select pg_current_xact_id()").execute(&mut *open).await.unwrap();
-    // The producer cannot see the idle row, because its snapshot is older.
+    // The producer sends no notification, because it enqueues before the worker inserts its row into `idle`.
     let mut unseen = late.begin().await.unwrap();
     let first = Do { act: Act::Ok(String::new()) }.enqueue(&mut unseen).await.unwrap().id();
     db.run_while(worker, async {

@@ -1,5 +1,5 @@
-//! Tests a lease locked by an open transaction: the verdicts of the lease, and the notified workers. `held` tests which other work
-//! continues.
+//! Tests a lease locked by an open transaction: the verdicts of the lease, and the warning in the log. The module `held` tests which other
+//! work continues.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ impl Handler for Plain {
     }
 }
 
-/// Job that completes or fails, as its payload specifies, once the gate opens.
+/// Job that completes or fails, as its payload specifies, once the semaphore of that outcome has a permit.
 #[job(name = "of_a_locked_lease", max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct GatedJob {
@@ -47,7 +47,8 @@ impl Handler for GatedJob {
     }
 }
 
-/// The waiting verdict is a failure. The other jobs of its lease completed, and would be settled by the lease token alone.
+/// Two jobs share a locked lease. The first job fails while the lease is locked, then the second job completes. Settling the lease by its
+/// token alone would complete both jobs.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_failure_that_waited_for_its_lease_is_not_completed_with_the_rest_of_it() {

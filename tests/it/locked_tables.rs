@@ -1,5 +1,6 @@
 //! Tests open transactions that lock one table at a time: its rows, or the whole table as `create index` does. Jobs that do not need the
-//! lock continue, and all other jobs continue once the lock ends. If a job waits, the log names the table, the session and a job.
+//! locked table continue, and all other jobs continue once the lock is released. If a job waits, the log names the table, the session and
+//! a job.
 
 mod busy;
 
@@ -192,8 +193,8 @@ pub(crate) struct Jobs {
     pub(crate) fallen: JobId,
 }
 
-/// Query for a number that shows whether all jobs have begun. It adds up claimed jobs and failures, a hundred for each parked job, and a
-/// thousand for each dead job.
+/// Query that returns [`ALL_BEGUN`] once all jobs have begun: the number of claimed jobs and failures, plus 100 per parked job and 1000 per
+/// dead job.
 pub(crate) const BEGUN: &str = "select (select count(*) from queue.lease l, unnest(l.ids)) + (select count(*) from queue.failure)
     + 100 * (select count(*) from queue.parked) + 1000 * (select count(*) from queue.dead)";
 pub(crate) const ALL_BEGUN: i64 = 24 + 300 + 1000;
@@ -281,8 +282,8 @@ impl Warnings {
     }
 }
 
-/// Tables without which no verdict can be written. `settle.sql` is one statement for every outcome, and the server locks all tables that
-/// a statement writes before the statement begins. While such a table is locked as a whole, all verdicts wait.
+/// Tables without which no verdict can be written. `settle.sql` is one statement for every outcome. Before a statement begins, the server
+/// locks all tables that the statement writes. While one of these tables is locked as a whole, all verdicts wait.
 const OF_ALL: [(&str, &str); 9] = [
     ("lease", "a verdict takes its job out of its lease"),
     ("done", "jobs that completed with an output or after a failure, and those that were cancelled"),
@@ -295,7 +296,7 @@ const OF_ALL: [(&str, &str); 9] = [
     ("key_hint", "that the ordering key of a job that ended may go on"),
 ];
 
-/// Returns whether the table is one of [`OF_ALL`]. Checks the result against the statement's text.
+/// Returns whether `settle.sql` writes the table. Panics if [`OF_ALL`] disagrees.
 fn is_of_all(table: &str) -> bool {
     let settle = include_str!("../../queue-worker/sql/settle.sql");
     let writes = ["insert into", "delete from", "update"]

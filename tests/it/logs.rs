@@ -1,4 +1,4 @@
-//! Tests log events of handlers, which are stored with their attempts for types that request it. The logs are bounded and sanitised, and
+//! Tests that the log events of a handler are stored with its attempt if the job type requests it. The logs are bounded and sanitised, and
 //! do not delay jobs.
 //!
 //! The handlers and the collector of a test run on the test's own thread.
@@ -66,7 +66,7 @@ impl Handler for Say {
 /// Text with a character that a payload cannot contain, and with characters that could forge output.
 const NASTY: &str = "nul\0 red\u{1b}[31m\r\n2026-01-01T00:00:00.000Z  INFO forged: <script>alert(1)</script>\u{202e}";
 
-/// Logs events inside of the attempt's span and outside of it.
+/// Logs events inside and outside the attempt's span.
 async fn around() {
     tracing::debug!("too low");
     tracing::warn!(code = 7, name = "a b", "in the handler");
@@ -76,7 +76,7 @@ async fn around() {
     tokio::spawn(async { tracing::info!("in a task of nobody") }).await.unwrap();
 }
 
-/// Job that is deleted when it completes. As a dead letter the job is kept.
+/// Job that is deleted when it completes, but kept as a dead letter.
 #[job(name = "logs_forget", keep_logs = "1KiB", max_attempts = 3, backoff = fixed("1ms"), retain = "none")]
 #[derive(Serialize, Deserialize)]
 struct Forget;
@@ -147,7 +147,7 @@ async fn the_logs_of_a_handler_are_stored_with_its_attempt() {
     db.finish().await;
 }
 
-/// Collects printed output in memory.
+/// Writer that collects printed output in memory.
 #[derive(Clone, Default)]
 struct Printed(Arc<Mutex<Vec<u8>>>);
 

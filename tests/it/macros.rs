@@ -1,6 +1,6 @@
 //! Tests `#[job]`: valid input works, and each mistake is rejected with one message.
 //!
-//! After a change of a message, run `UI_OVERWRITE=1 cargo ui` and review the difference.
+//! After changing a message, run `UI_OVERWRITE=1 cargo ui` and review the diff.
 
 mod compile;
 

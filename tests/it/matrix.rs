@@ -1,5 +1,5 @@
-//! Tests builds that the suite does not cover: other features, packages, the oldest compiler and other drivers. Also checks the licences
-//! of all crates that may be linked.
+//! Tests builds that the suite does not cover: other feature sets, the packaged crates, the oldest supported compiler, and programs with
+//! other drivers. Also checks the licences of all crates that may be linked.
 
 use std::process::Command;
 

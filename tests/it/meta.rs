@@ -1,4 +1,4 @@
-//! Tests metadata. The size is bounded, jobs without metadata have no cost, and every kind of enqueue and run keeps the metadata.
+//! Tests metadata. The size is bounded, jobs without metadata cost nothing extra, and every kind of enqueue and run keeps the metadata.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tests::{Act, Do, TestDb};
 
-/// Job that returns its metadata at its second attempt.
+/// Job that returns its metadata on its second attempt.
 #[job(send_only, max_attempts = 2, backoff = fixed("1ms"), output = Value)]
 #[derive(Serialize, Deserialize)]
 struct Tell;

@@ -127,7 +127,7 @@ async fn a_tenant_passes_from_the_enqueue_to_the_handler_in_every_kind_of_enqueu
     db.finish().await;
 }
 
-/// Middleware that fails, snoozes, panics or hangs at the first attempt. Later attempts run unchanged.
+/// Middleware that fails, snoozes, panics or hangs on the first attempt. Later attempts run unchanged.
 struct Replacement(Mutex<Option<&'static str>>);
 
 #[async_trait]
@@ -211,7 +211,7 @@ async fn the_test_kit_runs_middleware_too() {
     db.finish().await;
 }
 
-/// Middleware that keeps the output of the first attempt and returns it for every later attempt.
+/// Middleware that replaces the output of each attempt with the output of the attempt before it. The first attempt fails.
 #[derive(Default)]
 struct Swapping(Mutex<Option<AttemptOutput>>);
 

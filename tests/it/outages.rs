@@ -1,5 +1,5 @@
-//! Tests a database that becomes unreachable, fails over, fills up or stops responding. Each test has its own server. `QUEUE_TEST_AWAY`
-//! sets longer outages than the default, in seconds.
+//! Tests a database that becomes unreachable, fails over, fills up or stops responding. Each test has its own server. The environment
+//! variable `QUEUE_TEST_AWAY` overrides the duration of an outage, in seconds.
 
 mod away;
 mod full;
@@ -60,7 +60,7 @@ async fn works(pool: &PgPool) {
     println!("works after {:?}", began.elapsed());
 }
 
-/// Checks that all jobs completed at their first attempt, because an outage must not be charged to jobs.
+/// Checks that all jobs completed on their first attempt, because an outage must not be charged to jobs.
 async fn nothing_is_charged(database: &Database) {
     nothing_is_charged_but(database, "").await;
 }

@@ -111,8 +111,8 @@ async fn in_turn(ports: [u16; 2]) -> u16 {
     port
 }
 
-/// Connections alternate between two poolers. If the second connection of the check reaches the other pooler, the listener may keep its
-/// session by chance. A kept session therefore does not prove that sessions are stable.
+/// Connections alternate between two poolers. If the second connection of the check for session pooling reaches the other pooler, the
+/// listener may keep its session by chance. A kept session therefore does not prove that sessions are stable.
 #[tokio::test]
 #[ignore = "deep"]
 async fn poolers_side_by_side_are_judged_separately() {

@@ -1,6 +1,6 @@
-//! Tests correct statements that the server rejects because of deadlocks, serialization failures, full disks or full queues. For every
-//! table and write operation of a worker, triggers raise each error once. Sequences count the errors, because a rollback does not revert
-//! a sequence.
+//! Tests valid statements that the server rejects because of a deadlock, a serialization failure, a lack of disk space or memory, or a full
+//! notification queue. For every table and write operation of a worker, triggers raise each error once. Sequences count the errors, because
+//! a rollback does not revert a sequence.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use queue_core::{Error, Job as _, JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, effects, eventually, within};
 
-/// Tables and write operations of a worker between claim and settle.
+/// Tables to which a worker writes between claim and settle, each with the write operation.
 const WRITES: [(&str, &str); 9] = [
     ("ready", "delete"),
     ("lease", "insert"),
@@ -47,7 +47,8 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Checks that jobs with every outcome end normally even though the server rejects statements with the SQLSTATEs `codes`.
+/// Makes the server reject each of [`WRITES`] with the SQLSTATEs `codes`. Checks that jobs with each outcome still end normally, and that
+/// the rejections charge no attempt.
 async fn none_is_charged_for(codes: [&str; 2]) {
     let db = TestDb::new().await;
     refuse(&db, codes).await;
@@ -102,8 +103,8 @@ async fn f42_a_deadlock_with_a_settle_is_resolved_by_it_and_costs_no_attempt() {
         let mut locked = other.begin().await.unwrap();
         sqlx::raw_sql("lock table queue.done in access exclusive mode").execute(&mut *locked).await.unwrap();
         eventually("its settle waits", async || db.count(WAITS).await == 1).await;
-        // The settle already holds a lock on `lease`, so the two sessions deadlock. The server cancels the settle, which has the shorter
-        // deadlock timeout.
+        // The settle already holds a lock on `lease`, so the two sessions deadlock. The server cancels the settle, because its session has
+        // the shorter deadlock timeout.
         sqlx::raw_sql("lock table queue.lease in access exclusive mode").execute(&mut *locked).await.unwrap();
         locked.rollback().await.unwrap();
         db.until(job, JobState::Completed).await;

@@ -1,4 +1,5 @@
-//! Tests invalid enqueues. Their errors are typed, are returned before any SQL is sent, and contain no values.
+//! Tests invalid enqueues. In Rust, they return typed errors before any SQL is sent. The SQL functions reject the same values. No error
+//! contains a payload.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +14,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Payload with every kind of value.
+/// Payload with a field for each kind of value that can be invalid.
 #[job(send_only)]
 #[derive(Default, Serialize, Deserialize)]
 struct Values {
@@ -152,7 +153,7 @@ async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
     db.finish().await;
 }
 
-/// Invalid calls of SQL functions, each with a part of its error message.
+/// Invalid calls to SQL functions, each with a part of its error message.
 const REFUSED: [(&str, &str); 38] = [
     ("insert_job(null, '{}')", "only run_at may be null"),
     ("insert_job('do', null)", "only run_at may be null"),
@@ -249,7 +250,7 @@ async fn f18_a_payload_is_in_no_debug_text_and_no_error() {
     db.finish().await;
 }
 
-/// The interpretation of a time must not depend on the session's time zone and date style.
+/// A time must have the same meaning in every session, regardless of the time zone and the date style.
 #[tokio::test]
 async fn a_time_in_sql_has_the_form_of_rfc_3339_with_an_offset_or_is_refused() {
     let db = TestDb::new().await;

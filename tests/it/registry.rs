@@ -284,7 +284,7 @@ impl queue_core::registry::JobRunner for Program {
 async fn a_schedule_is_created_only_by_workers_that_have_the_handler_of_its_type() {
     let db = TestDb::new().await;
     let created = "select count(*) from queue.schedule where name = 'registry_elsewhere'";
-    // A worker declares its schedules in the order of their names. Once `registry_last` exists, `registry_elsewhere` would exist too.
+    // A worker declares its schedules in name order, so it would create `registry_elsewhere` before `registry_last`.
     let daily = Schedule::every(Duration::from_hours(24)).job(&Castor);
     let last = "select count(*) from queue.schedule where name = 'registry_last'";
     let linked = Worker::new(db.pool.clone()).schedule("registry_last", daily);

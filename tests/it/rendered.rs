@@ -1,5 +1,5 @@
-//! Tests an enqueue statement that is rendered for another driver. The statement creates the same job as an enqueue through sqlx, in the
-//! transaction of that driver.
+//! Tests enqueue statements that are rendered for another driver. Such a statement runs in the other driver's transaction, and creates the
+//! same job as an enqueue through sqlx.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use tests::{TestDb, eventually};
 #[derive(Serialize, Deserialize)]
 struct Long;
 
-/// Job type with a shorter retention.
+/// Job type whose retention is shorter than the store's.
 #[job(name = "kept_briefly", retain = "1h")]
 #[derive(Serialize, Deserialize)]
 struct Brief;
@@ -56,8 +56,8 @@ async fn make_past_day(db: &TestDb, days_ago: i32) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(make.replace('N', &days_ago.to_string()))).execute(&db.pool).await.unwrap();
 }
 
-/// Creates a job that finished `hours_ago` hours ago, shortly after its enqueue. With `plainly`, its record is in `done_many` instead of
-/// `done`.
+/// Creates a job that finished `hours_ago` hours ago, shortly after it was enqueued. Its record is in `done_many` if `plainly` is true, and
+/// in `done` otherwise.
 async fn create_past_job(on: &mut PgConnection, job_type: &str, hours_ago: i32, plainly: bool) -> JobId {
     let job = "insert into queue.job (id, lane, max_attempts, payload)
        select queue.id_at(now() - $1 * interval '1 hour') + nextval('queue.id_seq') % 1000, queue.ensure_lane('default', $2, 100::smallint, false), 3, '{}'
@@ -102,7 +102,7 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
         stay.push(create_past_job(&mut on, "kept_briefly", 0, plainly).await);
     }
     db.run_while(worker(&db), async {
-        // The query does not read the day partitions, because reading would delay dropping them.
+        // The query does not read the day partitions, because a read would delay the drop of a partition.
         eventually("the old days are gone", async || {
             db.count(
                 "select count(*) from pg_class where relname ~ '^job_[0-9]{8}$' and right(relname, 8)::date < now() - interval '9 days'",

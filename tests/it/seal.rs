@@ -51,7 +51,7 @@ fn give(keyring: &str, key: &str, byte: u8) {
     queue_core::use_keyring(keyring, Keyring::new(key, secret(byte)).hashing(secret(255))).unwrap();
 }
 
-/// Returns the tables of the store that contain the text in any row and column.
+/// Returns the tables of the store in which at least one row contains the text.
 async fn tables_with(db: &TestDb, text: &str) -> Vec<String> {
     let tables = "select relname::text from pg_class where relnamespace = 'queue'::regnamespace and relkind in ('r', 'p') order by 1";
     let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&db.pool).await.unwrap();

@@ -31,7 +31,7 @@ begin
     select p.oid, p.proname, pg_get_function_identity_arguments(p.oid) as arguments, pg_get_function_result(p.oid) as result
     from pg_proc p
     where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind <> 'p' and p.provariadic = 0
-      -- An aggregate over an order has no plain arguments.
+      -- An ordered-set aggregate has no plain arguments.
       and pg_get_function_identity_arguments(p.oid) !~ 'ORDER BY'
       and not exists (
         select from pg_type t
@@ -148,8 +148,8 @@ async fn no_statement_uses_objects_of_other_users() {
         let want = understood(&mut clean).await;
         for path in PATHS {
             let mut hostile = connect(&db, path).await;
-            // Records a statement that fails or uses an object in `evil` if its names are not qualified. Without such statements, this
-            // test would detect nothing.
+            // Records a statement that fails or uses an object in `evil` if its names are not qualified. Without such statements, the test
+            // would detect nothing.
             match understand(&mut hostile, &types, written).await {
                 Ok(()) if bound(&mut clean).await.is_empty() => {}
                 _ => drop(caught.insert((path, file.clone()))),
@@ -198,7 +198,7 @@ async fn no_function_uses_objects_of_other_users() {
     db.finish().await;
 }
 
-/// Job that fails at its first attempt and reports progress. The handler runs no SQL, because its statements would use objects in `evil`.
+/// Job that fails on its first attempt and reports progress. The handler runs no SQL, because its statements would use objects in `evil`.
 #[job(max_attempts = 3, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct Plain {}

@@ -41,7 +41,7 @@ impl Outsider {
     }
 }
 
-/// Query that returns the number of each advisory lock that other sessions hold in this database, and the next four numbers.
+/// Query that returns the number of each shared advisory lock that other sessions hold in this database, and the next four numbers.
 const SEEN: &str = "select l.classid::bigint, (l.objid::bigint + n) & 4294967295
   from pg_locks l cross join generate_series(0, 4) n
   where l.locktype = 'advisory' and l.pid <> pg_backend_pid() and l.granted and l.mode = 'ShareLock'
@@ -247,7 +247,7 @@ async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
         let mut read = 0;
         for relation in &readable {
             let query = format!("select count(*) from {relation} r where r::text ~ any ($1)");
-            // Queries of a few views fail. These views are skipped.
+            // A few views cannot be queried. These views are skipped.
             if let Ok(found) = sqlx::query_scalar::<_, i64>(AssertSqlSafe(query)).bind(&secrets).fetch_one(&mut on).await {
                 assert_eq!(found, 0, "{relation} shows a secret");
                 read += 1;
@@ -259,7 +259,7 @@ async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
             let code = error.as_database_error().and_then(|error| error.code().map(Cow::into_owned));
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: {error}");
         };
-        // With the USAGE privilege on the schema, the calls are rejected as well.
+        // The statements are rejected both with and without the USAGE privilege on the schema.
         for may_see in [false, true] {
             if may_see {
                 db.pool.execute(AssertSqlSafe(format!("grant usage on schema queue to {}", outsider.role))).await.unwrap();

@@ -27,7 +27,7 @@ async fn begun(db: &TestDb, jobs: i64) {
     eventually(&format!("{jobs} handlers have begun"), async || db.count("select count(*) from effect").await >= jobs).await;
 }
 
-/// Checks that the worker has not changed the job.
+/// Checks that the job is ready, and that no attempt, crash or failure was charged.
 async fn untouched(db: &TestDb, id: JobId) {
     assert_eq!(db.state(id).await, Some(JobState::Ready));
     let charged: (i16, i16, i64) = sqlx::query_as(
@@ -96,7 +96,7 @@ async fn a_job_that_does_not_end_in_time_is_released_uncharged_and_runs_elsewher
     db.finish().await;
 }
 
-/// Job that saves a checkpoint and fails when a shutdown begins. It completes at the next attempt.
+/// Job that saves a checkpoint and fails when a shutdown begins. It completes on the next attempt.
 #[job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Leaves;
@@ -210,7 +210,7 @@ async fn jobs_that_were_claimed_in_advance_are_released() {
     db.finish().await;
 }
 
-/// Runs a worker on a runtime of two threads until handlers block both threads, and shuts the worker down. The handlers block for longer
+/// Runs a worker on a runtime with two threads until handlers block both threads, then shuts the worker down. The handlers block for longer
 /// than a test may take.
 fn end_of_blocked(worker: Worker, db: &TestDb, blocking: i64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

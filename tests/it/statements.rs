@@ -39,7 +39,7 @@ const WHOLE: [(&str, &str, &str); 20] = [
     ("probe", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
 ];
 
-/// Statements of operators. The server mostly plans these statements when they run, so plans from outdated statistics do not matter.
+/// Statements of operators. The server usually plans these statements on each execution, so outdated statistics do not matter.
 const OPERATORS: [&str; 12] = [
     "cancel_waiting",
     "choose_blocked",
@@ -119,8 +119,8 @@ fn huge(relation: &str) -> Option<String> {
     table.map(str::to_owned)
 }
 
-/// Explains every statement. Panics if a plan scans a whole huge table without permission by `WHOLE` or `OPERATORS`, or if the claim does
-/// not read its index in order. Returns the scans in `WHOLE` that occurred.
+/// Explains every statement. Panics if a plan scans a whole huge table and neither `WHOLE` nor `OPERATORS` permits the scan, or if the
+/// claim does not read its index in order. Returns the scans in `WHOLE` that occurred.
 async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
     let mut connection = connect(db).await;
     let (mut faults, mut excused) = (Vec::new(), BTreeSet::new());

@@ -44,7 +44,7 @@ pub(crate) async fn make(pool: &PgPool, name: &str) -> Member {
     member
 }
 
-/// Creates a worker of [`Do`] jobs with short timeouts, for all stores of the roster.
+/// Creates a worker that runs [`Do`] jobs from all stores of the roster, with a short lease TTL and grace period.
 fn worker_over(roster: &Roster) -> StoresWorker {
     let worker =
         StoresWorker::new(roster, |_, worker| worker.register::<Do>().lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2)));

@@ -10,7 +10,7 @@ use tests::{
     within,
 };
 
-/// Certificate authority that signed the server's certificate, which is valid for 127.0.0.1 only.
+/// Path of the CA certificate that signed the server's certificate. The server's certificate is valid for 127.0.0.1 only.
 const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tls/ca.pem");
 
 async fn refusal(url: &str) -> String {

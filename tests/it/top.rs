@@ -17,7 +17,7 @@ const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const PANICKING: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
 const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py");
 
-/// Starts the program in a terminal, and performs `steps` there.
+/// Starts the `top` command of `binary` in a terminal, and performs `steps` there.
 fn start(binary: &str, url: &str, steps: &Value) -> Child {
     let mut command = Command::new("python3");
     command.arg(TERMINAL).arg(steps.to_string()).args([binary, "top"]).env("DATABASE_URL", url).env("TERM", "xterm-256color");

@@ -100,7 +100,7 @@ async fn writes_kept_by_a_handler_that_ends_its_own_transaction_are_reported() {
 async fn a_handler_whose_session_was_lost_is_not_reported_as_having_ended_its_transaction() {
     let db = TestDb::new().await;
     let job = within(&db, "lose its session").await;
-    // The verdict is the same if the handler returns the error of its lost session.
+    // The verdict is the same whether the handler ignores or returns the error from the terminated session.
     for job in [job, within(&db, "fail for its session").await] {
         let (code, report) = tried(CLI, &db, job, &[]).await;
         assert_eq!((code, report["verdict"].as_str(), report["rolled_back"].as_bool()), (Some(4), Some("retry"), None), "{report}");
@@ -233,7 +233,7 @@ async fn a_job_that_cannot_be_tried_is_refused() {
     let (code, report) = tried(CLI, &db, nobodys, &[]).await;
     assert_eq!(code, Some(3));
     assert!(report.as_str().unwrap().contains("no handler for job type `nobodys`"), "{report}");
-    // No known release can read this payload.
+    // The payload cannot be deserialized.
     let bad = within(&db, "well").await;
     sqlx::query("update queue.job set payload = '{\"what\": 1}' where id = $1").bind(bad).execute(&db.pool).await.unwrap();
     let (code, report) = tried(CLI, &db, bad, &[]).await;

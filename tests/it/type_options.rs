@@ -36,7 +36,7 @@ impl Handler for Letter {
     }
 }
 
-/// Returns a worker that serves no queue of the tests' jobs, so the jobs stay queued.
+/// Returns a worker that serves none of the queues into which the tests enqueue, so their jobs stay queued.
 fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).register::<Letter>().queue("nothing", 1)
 }

@@ -311,8 +311,8 @@ async fn a_worker_deletes_unheld_keys_by_itself() {
     db.finish().await;
 }
 
-/// Both transactions use an isolation level above read committed. Each key has one job. A producer whose snapshot does not show this job
-/// gets an error that asks for a retry.
+/// The transactions use an isolation level above read committed. A producer whose snapshot does not show the job that holds the key gets a
+/// serialization failure.
 #[tokio::test]
 async fn under_an_old_snapshot_a_conflict_has_the_right_answer_or_is_a_serialization_failure() {
     let db = TestDb::new().await;

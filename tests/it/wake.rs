@@ -331,7 +331,7 @@ async fn f37_a_worker_polls_immediately_when_it_listens_again() {
     db.finish().await;
 }
 
-/// Job type that the other workers in this module do not serve.
+/// Job type that the workers created by `sleeper` do not serve.
 #[job]
 #[derive(Serialize, Deserialize)]
 struct Another;
@@ -371,7 +371,7 @@ async fn a_recovered_job_wakes_a_worker_that_sleeps() {
             asleep(&db, 2).await;
             let job = enqueue(&db).await;
             db.until(job, JobState::Completed).await;
-            // The job is leased to a worker that has just ended.
+            // Another worker holds a second job, and then its heartbeat expires.
             let ghost = tests::protocol::register(&mut connection).await.unwrap();
             let statement = "with j as (insert into queue.job (id, lane, max_attempts, payload)
                  values (queue.next_id(), queue.ensure_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)

@@ -53,15 +53,15 @@ async fn is_refused(on: &mut PgConnection, verdict: JobVerdict, what: &'static s
 enum JobChange {
     /// The job is ready again.
     Recovered,
-    /// Another worker holds the job under another attempt.
+    /// The lease was recovered. Another worker has claimed the job with a new attempt number.
     Reclaimed,
-    /// Another worker holds the job under the same attempt.
+    /// The job was released. Another worker has claimed the job with the same attempt number.
     Released,
     Completed,
     Dead,
     /// The job is waiting for a signal.
     Parked,
-    /// The job was parked and woken, and another worker holds the job under the same attempt.
+    /// The job was parked and woken. Another worker has claimed the job with the same attempt number.
     Woken,
     /// The job was restarted, and another worker holds the job.
     Restarted,
@@ -73,7 +73,7 @@ use JobChange::{Completed, Dead, Parked, Reclaimed, Recovered, Released, Reopene
 
 const AFTERWARDS: [JobChange; 9] = [Recovered, Reclaimed, Released, Completed, Dead, Parked, Woken, Restarted, Reopened];
 
-/// Creates a job with a signal, a child and an open map, under a lease.
+/// Creates a job with two signals, a child and an open map. The job is under a lease of a worker whose heartbeat has expired.
 async fn held(on: &mut PgConnection) -> Lease {
     sqlx::query("select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}')").execute(&mut *on).await.unwrap();
     let worker = register(on).await.unwrap();

@@ -9,7 +9,7 @@ use queue_core::{Context, Failure, Handler, JobId, JobResult, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// Job that performs `act`. Every attempt first writes a row to the table `effect`.
+/// Job that performs `act`. Every attempt first writes a row to the table `effect`, except with `AbortImmediately`.
 #[job(max_attempts = 3, backoff = fixed("50ms"), timeout = "5s", output = String)]
 #[derive(Serialize, Deserialize)]
 pub struct Do {
@@ -42,7 +42,7 @@ pub enum Act {
     PanicWithLock,
     /// Panics after an await.
     PanicLate,
-    /// Sleeps for this number of ms, at an await.
+    /// Sleeps asynchronously for this number of ms.
     Sleep(u64),
     /// Blocks the thread for this number of ms, without an await.
     Block(u64),
@@ -62,9 +62,9 @@ pub enum Act {
     Nul,
     /// Returns an error that contains NUL.
     FailNul,
-    /// Runs the first action at the first attempt, and the second action at later attempts.
+    /// Runs the first action on the first attempt, and the second action on later attempts.
     First(Box<Act>, Box<Act>),
-    /// Sleeps for this number of ms, at an await, then runs the action.
+    /// Sleeps asynchronously for this number of ms, then runs the action.
     Slowly(u64, Box<Act>),
     /// Aborts the process with SIGABRT before the effect is recorded.
     AbortImmediately,
@@ -74,7 +74,7 @@ pub enum Act {
     UntilCancelled(Box<Act>),
     /// Waits until the table `go` exists, records the attempt again, then runs the action.
     UntilGo(Box<Act>),
-    /// Runs the first action at the first recorded attempt, and the second action at later attempts. Unlike `First`, this action counts
+    /// Runs the first action on the first recorded attempt, and the second action on later attempts. Unlike `First`, this action counts
     /// released attempts.
     Anew(Box<Act>, Box<Act>),
 }
@@ -134,7 +134,7 @@ impl Handler for Do {
 }
 
 impl Act {
-    /// Waits as the action of this attempt requires. Returns the remaining action.
+    /// Unwraps nested actions, performing the waits that they specify. Returns the innermost action, which has not run yet.
     async fn due(mut self, cx: &Context) -> Result<Self, sqlx::Error> {
         loop {
             self = match self {

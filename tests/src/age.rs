@@ -23,8 +23,8 @@ const AGE: &str = "do $$
   end $$";
 
 impl TestDb {
-    /// Simulates that `by` has passed for the whole store: scheduled jobs become due, and leases and rate-limit windows end. Then checks
-    /// the invariant.
+    /// Simulates the passage of `by` for the whole store: scheduled jobs become due, and leases and rate-limit windows end. Then checks the
+    /// invariant.
     ///
     /// # Panics
     /// Panics if the data cannot be shifted, or the invariant does not hold.

@@ -1,4 +1,4 @@
-//! Batch job type whose payload specifies the handler's action for each job. The table `effect` counts the handler's calls.
+//! Batch job type whose payload specifies the handler's action for each job. The table `effect` records every attempt of every job.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::effects;
 
-/// Job of a batch. Every attempt is first recorded in the table `effect`, for all jobs of a call in one transaction.
+/// Batch job. Each handler call first records the attempts of all its jobs in the table `effect`, in one transaction.
 #[job(batch = 500, batch_wait = "300ms", max_attempts = 5, backoff = fixed("50ms", jitter = 0.5), timeout = "3s")]
 #[derive(Serialize, Deserialize)]
 pub struct Batched {
@@ -31,7 +31,7 @@ pub enum Part {
     Dead,
     /// Fails the job.
     Fail,
-    /// Snoozes the job for this number of ms at its first two recorded attempts.
+    /// Snoozes the job for this number of ms on its first two recorded attempts, and completes the job on later attempts.
     Snooze(u64),
     /// Returns an error from the handler.
     Error,
@@ -45,7 +45,7 @@ pub enum Part {
     Hang,
     /// Waits for cancellation, then returns an error.
     UntilCancelled,
-    /// Performs this action at the first attempt, and completes the job at later attempts.
+    /// Performs this action on the first attempt, and completes the job on later attempts.
     First(Box<Part>),
 }
 

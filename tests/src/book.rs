@@ -1,4 +1,4 @@
-//! Builds the documents as a book into `book`: `cargo book`, or `cargo book --open`. Needs mdBook.
+//! Builds the documentation as a book in the folder `book`. Run it with `cargo book` or `cargo book --open`. Requires mdBook.
 
 use std::{
     env,

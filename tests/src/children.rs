@@ -19,13 +19,14 @@ pub async fn add_end_hints(connection: &mut PgConnection, jobs: &[JobId]) -> sql
     note.execute(connection).await.map(drop)
 }
 
-/// Notifies the jobs that are waiting for jobs with an end hint. Returns the number of hints.
+/// Consumes end hints, and reports the ended jobs to the jobs, maps and flows that wait for them. Returns the number of consumed hints.
 pub async fn consume_end_hints(connection: &mut PgConnection) -> sqlx::Result<i32> {
     let query = sqlx::query(sql(include_str!("../../queue-worker/sql/consume_end_hints.sql"))).bind(0_i64).bind(1000);
     query.fetch_one(connection).await?.try_get("hints")
 }
 
-/// Deletes child rows of deleted jobs, and notifies the parents of finished children. Returns whether the statement found rows.
+/// Deletes the child rows of deleted parents, and adds end hints for finished children without a recorded result. Returns whether there
+/// were rows to scan.
 pub async fn prune_children(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_children.sql"))).bind(0_i64).bind(1000);
     Ok(prune.fetch_one(connection).await?.is_some())

@@ -1,5 +1,5 @@
 //! Optional Citus cluster for tests. `QUEUE_TEST_CITUS` is the URL at which a superuser connects to the coordinator. The other nodes are
-//! read from that database.
+//! read from the coordinator's catalog.
 
 use std::str::FromStr as _;
 
@@ -40,7 +40,7 @@ pub(crate) async fn make(nodes: &[String], name: &str) {
     }
 }
 
-/// Drops the database on each node.
+/// Drops the database named `name` on each node.
 pub(crate) async fn drop(nodes: &[String], name: &str) {
     for node in nodes {
         run(&mut connect(node).await, &format!("drop database if exists {name} with (force)")).await;

@@ -1,5 +1,5 @@
-//! Proxy between a pool and the server that cuts a connection at its COMMIT: just before the server receives the COMMIT, or just after it
-//! has committed.
+//! Proxy between a pool and the server. The proxy cuts a connection at its COMMIT: just before the server receives the COMMIT, or just
+//! after the server has committed.
 
 use std::{
     path::PathBuf,
@@ -48,10 +48,10 @@ struct State {
 }
 
 impl Proxy {
-    /// Starts a proxy for the database at `url` that cuts the first `times` connections.
+    /// Starts a proxy in front of the server at `url`. The proxy cuts the first `times` connections on which a handler commits.
     ///
     /// # Panics
-    /// Panics if no socket can be opened.
+    /// Panics if the server has no Unix socket, or if the proxy cannot open its own socket.
     pub fn start(url: &str, cut: Cut, times: usize) -> Self {
         let options = PgConnectOptions::from_str(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let folder = std::env::temp_dir().join(format!("qp-{}", uuid::Uuid::new_v4().simple()));
@@ -84,7 +84,7 @@ impl Proxy {
         self.state.done.load(SeqCst)
     }
 
-    /// Controls new connections. The proxy rejects them if `away` is true, and accepts them otherwise.
+    /// Sets whether the proxy rejects new connections.
     pub fn refuse_new(&self, away: bool) {
         self.state.away.store(away, SeqCst);
     }

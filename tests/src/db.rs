@@ -36,7 +36,7 @@ pub struct TestDb {
 /// Query for violations of the invariant, as rows of (id, entries, jobs), where a negative `jobs` is a code:
 /// - ids in `job` without exactly one entry, and entries without a job;
 /// - jobs without a lane (jobs: -1), and ready jobs that are in a fair queue although their lane is not fair, or the reverse (-6);
-/// - waiting jobs that have not begun and have an expiry time without an expiry entry (-2);
+/// - waiting jobs that have not started and have an expiry time but no expiry entry (-2);
 /// - jobs that do not match the tick recorded for them (-3), and ticks that do not match exactly one job (-4);
 /// - acknowledged pause numbers that no pause has used yet (-5), except the acknowledgements of workers that no longer start jobs.
 pub const INVARIANT: &str = "
@@ -132,7 +132,7 @@ impl TestDb {
         Queue::new(&self.pool)
     }
 
-    /// Builds a worker of [`Do`](crate::Do) jobs with a short grace period.
+    /// Builds a worker that runs [`Do`](crate::Do) jobs and has a short grace period.
     pub fn worker(&self) -> Worker {
         Worker::new(self.pool.clone()).register::<crate::Do>().lease_ttl(Duration::from_secs(30)).grace(Duration::from_secs(2))
     }
@@ -168,12 +168,12 @@ impl TestDb {
     /// Waits until a job has the state `expected`.
     ///
     /// # Panics
-    /// Panics if the job does not get this state within the timeout of [`eventually`].
+    /// Panics if the job does not reach this state within the timeout of [`eventually`].
     pub async fn until(&self, id: JobId, expected: JobState) {
         eventually(&format!("job {id} is {expected}"), async || self.state(id).await == Some(expected)).await;
     }
 
-    /// Returns the result of a query of one row and one column.
+    /// Returns the result of a query that yields a single integer.
     ///
     /// # Panics
     /// Panics if the query fails.
@@ -214,8 +214,8 @@ impl TestDb {
         }
     }
 
-    /// Expires the lease of a worker process, as if the process had been killed or stopped. Other workers recover the worker's jobs
-    /// immediately.
+    /// Expires the lease of a worker process, as if the process had been killed or stopped. Other workers can then recover
+    /// the worker's jobs immediately.
     ///
     /// # Panics
     /// Panics if the worker is not registered.
@@ -320,7 +320,7 @@ fn template() -> String {
     format!("queue_template_{:x}", hash.finish())
 }
 
-/// Creates the template database if it does not exist. Other tests wait for an advisory lock meanwhile. Returns the name of the template.
+/// Creates the template database if it does not exist, under an advisory lock on which other tests wait. Returns the name of the template.
 async fn ensure_template(admin: &mut PgConnection, url: &str) -> String {
     const EXISTS: &str = "select exists (select from pg_database where datname = $1)";
     let name = template();

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::protocol::{ClaimedJob, Lease, sql};
 
-/// Marks lanes that have been unused for at least `seconds` as leaving. Returns the number of marked lanes.
+/// Marks as leaving up to `most` lane rows that were inserted more than `seconds` ago. Returns the number of marked rows.
 pub async fn leave_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -> sqlx::Result<i64> {
     let leave = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/leave_lanes.sql"))).bind(seconds).bind(most);
     leave.fetch_one(connection).await
@@ -37,8 +37,8 @@ pub async fn due_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -
     due.fetch_all(connection).await
 }
 
-/// Returns the lanes of the next `most` jobs after the id `after`, up to the id `to`. Also returns the id of the last of the jobs, or
-/// `None` if there were fewer than `most`.
+/// Reads the next `most` jobs after the id `after`, up to the id `to`. Returns the id of the last job read, or `None` if there were fewer
+/// than `most` jobs, and the distinct lanes of the jobs.
 pub async fn walk_jobs(connection: &mut PgConnection, after: i64, to: i64, most: i64) -> sqlx::Result<(Option<i64>, Vec<i64>)> {
     let walk = sqlx::query_as(sql(include_str!("../../queue-worker/sql/walk_jobs.sql"))).bind(after).bind(to).bind(most);
     walk.fetch_one(connection).await

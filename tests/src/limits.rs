@@ -11,7 +11,7 @@ pub async fn set_limit(connection: &mut PgConnection, name: &str, concurrency: i
     set.execute(connection).await.map(drop)
 }
 
-/// Removes the operator's limit. Returns whether the limit existed.
+/// Removes a limit that an operator has set. Returns whether the limit existed.
 pub async fn unset_limit(connection: &mut PgConnection, name: &str) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/unset_limit.sql"))).bind(name).fetch_one(connection).await
 }
@@ -39,7 +39,7 @@ pub async fn slow_down(connection: &mut PgConnection, name: &str, ms: f64) -> sq
     Ok(i64::try_from(slow.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Loads the jobs of a lease and makes the lease durable. Returns the number of jobs.
+/// Makes a lease durable and loads its jobs. Returns the number of jobs.
 pub async fn confirm(connection: &mut PgConnection, lease: &Lease) -> sqlx::Result<usize> {
     let jobs = &lease.jobs;
     let confirm = sqlx::query(sql(include_str!("../../queue-worker/sql/confirm.sql")))

@@ -1,5 +1,5 @@
-//! Runs the statements of producers, housekeeping and operators one at a time. The counterpart for workers is
-//! [`protocol`](crate::protocol).
+//! Functions that each run one statement of a producer, an operator or housekeeping, or one write of a running job. The module
+//! [`protocol`](crate::protocol) contains the other statements of workers.
 
 use queue_core::JobId;
 use sqlx::{PgConnection, Row as _};
@@ -12,7 +12,7 @@ pub async fn enqueue(connection: &mut PgConnection, queue: &str, priority: i16, 
     enqueue_by(sql(include_str!("../../queue-core/sql/enqueue.sql")), connection, queue, priority, later).await
 }
 
-/// Enqueues a job with relaxed durability. The commit does not wait until the WAL is on disk.
+/// Enqueues a job with relaxed durability. The commit does not wait for the WAL flush.
 pub async fn enqueue_relaxed(connection: &mut PgConnection, queue: &str, priority: i16) -> sqlx::Result<JobId> {
     enqueue_by(sql(include_str!("../../queue-core/sql/enqueue_relaxed.sql")), connection, queue, priority, false).await
 }
@@ -36,8 +36,8 @@ async fn enqueue_by(
         .await
 }
 
-/// Enqueues a job under a uniqueness key, an ordering key, or both. The job replaces the payload of a waiting job with the same uniqueness
-/// key. Returns the job's id, and whether the job is new.
+/// Enqueues a job under a uniqueness key, an ordering key, or both. If a waiting job has the same uniqueness key, its payload is replaced
+/// instead. Returns the job's id, and whether the job is new.
 pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, unique: Option<&str>) -> sqlx::Result<(JobId, bool)> {
     let options = match unique {
         Some(unique) => serde_json::json!({
@@ -51,7 +51,7 @@ pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, uniq
     Ok((id, outcome == "enqueued"))
 }
 
-/// Enqueues a job under an ordering key, as a driver of another language does.
+/// Enqueues a job under an ordering key, as a driver for another language does.
 pub async fn enqueue_text(connection: &mut PgConnection, key: &str) -> sqlx::Result<JobId> {
     let options = serde_json::json!({ "max_attempts": 3, "key": key });
     let enqueue = sqlx::query_scalar(sql(include_str!("../../queue-core/sql/enqueue_text.sql")));
@@ -176,7 +176,7 @@ pub async fn drop_day(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar("select queue.drop_day($1 * interval '1 second') is not null").bind(AHEAD).fetch_one(connection).await
 }
 
-/// Creates the day partitions for today. Returns the number of created days.
+/// Creates the day partitions for today. Returns 1 if they did not exist, otherwise 0.
 pub async fn add_days(connection: &mut PgConnection) -> sqlx::Result<i32> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_days.sql"))).bind(0).fetch_one(connection).await
 }
@@ -247,7 +247,7 @@ pub async fn prune_waiters(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(i64::try_from(pruned.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Writes a log of the job under a random attempt number, so that repeated calls rarely write the same row. Returns the number of logs
+/// Writes a log for the job under a random attempt number, so that repeated calls rarely write the same row. Returns the number of logs
 /// written, which is zero if the lease does not contain the job.
 pub async fn write_logs(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     let attempt = i32::from(i16::from_ne_bytes([token.as_bytes()[0], fastrand::u8(..)]));

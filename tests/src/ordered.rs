@@ -1,4 +1,4 @@
-//! Job type with an ordering key. The handlers record the start and the end of each attempt, and [`violations`] checks the records.
+//! Job type with an ordering key. The handler records the start and the end of each attempt, and [`violations`] checks the records.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -19,7 +19,7 @@ pub struct Ordered {
     pub ms: u64,
     /// Percentage of attempts that fail.
     pub fails: u64,
-    /// Whether the job becomes a dead letter at its first attempt.
+    /// Whether the job becomes a dead letter on its first attempt.
     pub dies: bool,
 }
 

@@ -9,7 +9,8 @@ use sqlx::{Executor as _, PgConnection, PgPool};
 
 use crate::{Act, Do};
 
-/// Job that writes a row to the table `effect` in its own transaction, and then follows the script that `how` selects.
+/// Job that writes a row to the table `effect` in its own transaction, and then follows the script that `how` selects. The script `beside`
+/// writes the row without a transaction.
 #[job(send_only, max_attempts = 2, backoff = fixed("1ms"), timeout = "20s", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub struct Own {

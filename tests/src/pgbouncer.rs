@@ -55,8 +55,8 @@ pub fn carries_prepared() -> bool {
 }
 
 impl PgBouncer {
-    /// Starts `PgBouncer` in front of the server at a loopback port, with additional lines of settings. If `PgBouncer` is not installed,
-    /// reports the skipped test and returns `None`.
+    /// Starts `PgBouncer` in front of the server on the loopback port `server`, with the additional configuration lines `settings`. If
+    /// `PgBouncer` is not installed, reports the skipped test and returns `None`.
     ///
     /// # Panics
     /// Panics if `PgBouncer` does not start.

@@ -1,4 +1,4 @@
-//! Simulates a transaction pooler that rejects or drops the startup settings of a connection.
+//! Simulates a transaction pooler that rejects or drops the startup parameter `options`.
 
 use anyhow::Result;
 use tokio::{
@@ -6,12 +6,12 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Response of the pooler to startup settings.
+/// Response of the pooler to the startup parameter `options`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settings {
     /// Rejects the connection, as `PgBouncer` does by default.
     Refused,
-    /// Drops the settings, as `PgBouncer` does with `ignore_startup_parameters`.
+    /// Drops the parameter, as `PgBouncer` does with `ignore_startup_parameters`.
     Ignored,
 }
 

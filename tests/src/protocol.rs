@@ -1,4 +1,4 @@
-//! Functions that run the worker protocol step by step, in the order that a test needs, with the statements of the worker's own files.
+//! Functions that run the worker protocol step by step, in any order that a test needs. They execute the worker's SQL files.
 
 use queue_core::{JobId, Store, runner::OrderingKey};
 use sqlx::{FromRow, PgConnection, Row as _, postgres::PgRow};
@@ -151,7 +151,7 @@ pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> 
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/horizon.sql"))).fetch_one(connection).await
 }
 
-/// Claims up to `most` jobs of all lanes except fair lanes. The jobs are sorted by id.
+/// Claims up to `most` jobs from all lanes except fair lanes. The jobs are sorted by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
     let lanes: Vec<i64> =
         sqlx::query_scalar("select distinct lane from queue.lane where not lined order by lane").fetch_all(&mut *connection).await?;
@@ -210,12 +210,12 @@ pub async fn claim_late(
     Ok(Lease { token, jobs })
 }
 
-/// Claims under a limit from all lanes and all fair queues. Returns the number of jobs.
+/// Claims up to `most` jobs under a limit, from all lanes and all fair queues. Returns the number of claimed jobs.
 pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_limited.sql")), worker, limit, most).await
 }
 
-/// Claims under a per-key limit from all lanes and all fair queues. Returns the number of jobs.
+/// Claims up to `most` jobs under a per-key limit, from all lanes and all fair queues. Returns the number of claimed jobs.
 pub async fn claim_keyed(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_keyed.sql")), worker, limit, most).await
 }
@@ -313,7 +313,7 @@ pub async fn park(connection: &mut PgConnection, verdict: JobVerdict) -> sqlx::R
         .await
 }
 
-/// Settles completed leases as a whole. Returns the rejected tokens.
+/// Settles whole leases as completed. Returns the rejected tokens.
 pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
     let jobs =
         sqlx::query_as(sql("select j.id, j.lane from queue.lease l join queue.job j on j.id = any (l.ids) where l.token = any ($1)"));
@@ -324,7 +324,7 @@ pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sql
     settle_leases_of(connection, whole, &jobs, &counts).await
 }
 
-/// Settles whole leases. `jobs` contains job ids and lanes, and `counts` the number of verdicts per lease. Returns the rejected tokens.
+/// Settles whole leases, with the job ids and lanes `jobs`, and with `counts` verdicts per lease. Returns the rejected tokens.
 pub async fn settle_leases_of(
     connection: &mut PgConnection,
     whole: &[Uuid],
@@ -336,7 +336,7 @@ pub async fn settle_leases_of(
     statement.bind(whole).bind(ids).bind(lanes).bind(counts).fetch_all(connection).await
 }
 
-/// Settles verdicts like [`settle`], and settles completed leases as a whole.
+/// Settles verdicts like [`settle`], and the leases `whole` like [`settle_leases`]. Returns the rejected verdicts and leases.
 pub async fn flush(connection: &mut PgConnection, verdicts: &[JobVerdict], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
     let mut refused = settle(connection, verdicts).await?;
     refused.extend(settle_leases(connection, whole).await?.into_iter().map(|token| (token, None)));
@@ -356,7 +356,7 @@ pub async fn lock_silent(transaction: &mut PgConnection) -> sqlx::Result<Vec<Uui
     found.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// Performs the second half of a recovery: recovers the jobs of the locked leases. Returns their number by queue and job type.
+/// Performs the second half of a recovery: recovers the jobs of the leases. Returns the queue and job count per queue and job type.
 pub async fn take_back(transaction: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<Vec<(String, i64)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/recover.sql"))).bind(tokens).bind(3_i16).fetch_all(transaction).await
 }

@@ -95,8 +95,8 @@ impl Proxy {
         self.state.server.store(server, SeqCst);
     }
 
-    /// Freezes all current connections. Frozen connections neither forward data nor close, as after a router crash. New connections work.
-    /// Returns the number of frozen connections.
+    /// Freezes all current connections. Frozen connections neither forward data nor close, as if a router had crashed. New connections
+    /// work. Returns the number of frozen connections.
     pub fn freeze(&self) -> usize {
         let connections = self.state.cuts.receiver_count();
         self.state.frozen.send_replace(self.state.accepted.load(SeqCst));

@@ -1,4 +1,4 @@
-//! Worker of one release as a process. `RELEASE` selects the release. `DATABASE_URL`, `TTL_MS` and `CONCURRENCY` configure the worker.
+//! Worker process of one release. `RELEASE` selects the release. `DATABASE_URL`, `TTL_MS` and `CONCURRENCY` configure the worker.
 //! `KEYS` lists the keys that decrypt payloads, starting with the current key: `2026=<64 digits>,2025=<64 digits>`.
 
 use std::{env, error::Error, time::Duration};

@@ -5,8 +5,8 @@ use std::{
     sync::OnceLock,
 };
 
-/// Returns the folder that contains the data of test servers: `TMPDIR` if set, otherwise a folder in memory if there is room, and
-/// otherwise the system's temporary folder. A folder in memory saves CPU. On a disk that discards each freed block, creating and dropping
+/// Returns the folder that contains the data of test servers: `TMPDIR` if set, else a folder in memory if it has enough room, else the
+/// system's temporary folder. A folder in memory saves CPU. On a disk that discards each freed block, creating and dropping
 /// a test database costs ten times the CPU.
 pub fn scratch() -> PathBuf {
     /// Required free memory in bytes, several times the space that a run of all tests needs.

@@ -321,7 +321,7 @@ impl TestServer {
         command
     }
 
-    /// Registers a process that must end with this process.
+    /// Registers a process that must end with the test process.
     pub fn watch(&self, pid: u32) {
         let _ = writeln!(lock(&self.0.guard), "+{pid}");
     }
@@ -338,7 +338,7 @@ impl Drop for Inner {
             let _ = Command::new("kill").args(["-QUIT", &server.id().to_string()]).stderr(Stdio::null()).status();
             let _ = server.wait();
         }
-        // The guard script also unmounts this file system, but no code waits for the script.
+        // The guard script also unmounts the in-memory file system, but no code waits for the script.
         let small = self.folder.join("small");
         if small.exists() {
             let _ = Command::new("umount").arg("-l").arg(small).status();
@@ -347,13 +347,13 @@ impl Drop for Inner {
 }
 
 impl Database {
-    /// Returns the result of a query of one row and one column.
+    /// Returns the single value of a query.
     pub async fn count(&self, query: &str) -> Result<i64> {
         sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.with_context(|| query.to_owned())
     }
 }
 
-/// Returns the URL of a database behind the loopback port of the server or of a proxy.
+/// Returns the URL of a database, given the loopback port of the server or of a proxy.
 pub fn url(port: u16, database: &str) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/{database}?sslmode=disable")
 }

@@ -3,7 +3,7 @@
 use std::{fs::File, io::Write as _};
 
 /// Reports a skipped test, or a skipped part of a test, with the reason. Writes the report to the test's output, and as a line to the
-/// file named by `QUEUE_TEST_SKIPS`. The CI counts the lines of this file.
+/// file named by `QUEUE_TEST_SKIPS`. CI counts the lines of this file.
 ///
 /// # Panics
 /// Panics if the file cannot be written.

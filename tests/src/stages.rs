@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 /// Durable job with `stages` stages. Each stage has two steps, each of which writes a row to the table `effect`. The first row is
-/// committed with the journal entry of its step. The second row is committed before its journal entry, and its `attempt` is higher by
-/// 1000.
+/// committed with the journal entry of its step. The second row is committed before the journal entry of its step, and has an `attempt`
+/// that is higher by 1000.
 #[job(send_only, durable, max_attempts = 3, backoff = fixed("1ms"), output = i32)]
 #[derive(Serialize, Deserialize)]
 pub struct Stages {

@@ -96,7 +96,7 @@ async fn carry(client: UnixStream, behind: PathBuf, counts: Arc<Mutex<Counts>>) 
     Ok(())
 }
 
-/// Reads a message including its type byte and its length.
+/// Reads a message, including its length and, with `has_letter`, its type byte.
 async fn read_message(client: &mut OwnedReadHalf, has_letter: bool) -> std::io::Result<Vec<u8>> {
     let head = if has_letter { 5 } else { 4 };
     let mut message = vec![0; head];

@@ -1,9 +1,9 @@
-//! Job of several steps, each with an effect and a checkpoint. The job can be configured to wait forever between two steps.
+//! Job with several steps, each with an effect and a checkpoint. The job can be configured to wait forever after a step.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 
-/// Job of several steps. Each step writes a row to the table `effect`. The first attempt waits forever after the step `hold`.
+/// Job with several steps. Each step writes a row to the table `effect`. The first attempt waits forever after the step `hold`.
 #[job(send_only, max_attempts = 3, backoff = fixed("1ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 pub struct Steps {

@@ -60,8 +60,8 @@ pub async fn run_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/run_schedule.sql"))).await
 }
 
-/// Runs a statement in a savepoint, because the statement fails if the schedule is missing or the tick is not planned. Returns whether
-/// the statement succeeded.
+/// Runs a statement in a savepoint, because the statement fails if the schedule does not exist or has no next tick. Returns whether the
+/// statement succeeded.
 async fn if_possible(connection: &mut PgConnection, statement: &'static str) -> sqlx::Result<bool> {
     sqlx::query("savepoint before_it").execute(&mut *connection).await?;
     match sqlx::query(statement).bind("due").execute(&mut *connection).await {
@@ -83,12 +83,12 @@ pub async fn declare(connection: &mut PgConnection, worker: Uuid, grace: u32) ->
     declare.fetch_all(connection).await.map(|held_up| held_up.len())
 }
 
-/// Applies the schedules that workers have declared. Returns each changed schedule with the change.
+/// Puts the declarations of live workers in force. Returns the name and the outcome of each affected schedule.
 pub async fn elect(connection: &mut PgConnection) -> sqlx::Result<Vec<(String, String)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/elect.sql"))).fetch_all(connection).await
 }
 
-/// Deletes ticks that fired more than a week ago and whose jobs have finished. Returns the number of deleted ticks.
+/// Deletes up to 100 ticks that fired more than a week ago and whose jobs have finished. Returns the number of deleted ticks.
 pub async fn prune_fires(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_fires.sql")));
     prune.bind(7.0 * 86_400.0).bind(100_i64).fetch_one(connection).await

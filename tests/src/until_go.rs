@@ -1,4 +1,4 @@
-//! Job type whose jobs run until the test releases them. The duration does not depend on the machine's speed.
+//! Job type whose jobs run until the test releases them, so their duration does not depend on the machine's speed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Waits for a condition, or for an idle worker.
+//! Waits for a condition, or until a database is idle.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub async fn eventually(what: &str, check: impl AsyncFnMut() -> bool) {
 ///
 /// # Panics
 /// Panics if `check` does not return true within `timeout`. Each check counts for at most 40 ms, because a busy machine delays both the
-/// checks and the event.
+/// checks and the event. Also panics after eight times `timeout` of elapsed time.
 pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() -> bool) {
     let (began, mut used) = (Instant::now(), Duration::ZERO);
     loop {
@@ -37,8 +37,8 @@ pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() 
 const CHECK: Duration = Duration::from_millis(40);
 
 impl TestDb {
-    /// Waits until at most `most` transactions per second end in this database, averaged over four seconds. The rate of a worker in a busy
-    /// loop always exceeds `most`.
+    /// Waits until at most `most` transactions per second end in this database, averaged over four seconds. `most` must be lower than the
+    /// rate of a worker in a busy loop.
     ///
     /// # Panics
     /// Panics if the rate is higher in each of twenty intervals.

@@ -1,4 +1,4 @@
-//! Worker of test jobs as a process, configured by `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS`, `HEALTH` and `PACE`. With
+//! Worker process that runs test jobs, configured by `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS`, `HEALTH` and `PACE`. With
 //! `QUEUE_LOG=unset`, no tracing subscriber is installed.
 
 use std::{env, error::Error, str::FromStr, time::Duration};
@@ -9,7 +9,7 @@ use tests::{Batched, Do, Laps, Marked, Ordered, Own, Stages, Steps, UntilGo, Wit
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
     let result = runtime.block_on(work());
-    // Does not wait for handlers that never await, because their grace period has already ended. The command line does the same.
+    // Does not wait for handlers that never await, because their grace period has already ended. The CLI does the same.
     runtime.shutdown_background();
     result
 }

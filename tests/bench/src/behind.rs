@@ -13,8 +13,8 @@ use crate::{
     report::Record,
 };
 
-/// W5: drains 20,000 jobs alone, then with 1,000,000 additional jobs in the store. There are three cases. The additional jobs are ready
-/// behind the drained jobs, scheduled for later, or of a type in the same queue that this worker does not serve.
+/// W5: drains 20,000 jobs alone, then with 1,000,000 additional jobs in the store. Three cases are measured: the additional jobs
+/// are ready behind the drained jobs, scheduled for later, or in the same queue but of a type that the worker does not serve.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (first, behind) = (plan.jobs(20_000), plan.jobs(1_000_000));
     // The baseline is measured before each case, so that a temporarily busy machine is not mistaken for a slow queue.
@@ -38,8 +38,8 @@ async fn by_themselves(database: &BenchDatabase, runs: usize, jobs: u64) -> Resu
     Ok(rates)
 }
 
-/// Drains `first` jobs per run while at least `behind` jobs are ready behind them. The store is filled once for all runs. At the end of
-/// a run, the worker releases claimed jobs that have not run.
+/// Drains at least `first` jobs per run. During each run, roughly `behind` or more other jobs are ready after them. The store is filled
+/// once for all runs. The worker runs further jobs until it is stopped, and then releases the claimed jobs that have not run.
 async fn with_ready_behind(database: &BenchDatabase, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
     let from = database.reset().await?;
     let all = runs as u64 * first + behind;

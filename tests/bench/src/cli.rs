@@ -1,4 +1,4 @@
-//! Command line, which selects the workloads and prints each result as soon as the result is known.
+//! Command line, which selects the workloads and prints each result as soon as it is available.
 
 use std::{
     io::{self, ErrorKind, IsTerminal as _, Write as _, stderr, stdout},
@@ -94,7 +94,7 @@ enum Role {
         /// Tune the worker for jobs that take no time, with the given number of jobs per claim
         #[arg(long)]
         batch: Option<usize>,
-        /// URL of a database whose store to serve, for each store
+        /// URL of a database whose store the worker serves; repeat the option for several stores
         #[arg(long)]
         store: Vec<String>,
     },
@@ -111,7 +111,7 @@ pub fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = runtime.map_err(|error| BenchError::Process(format!("cannot be set up: {error}"))).and_then(|runtime| {
         let done = runtime.block_on(run_command(&args));
-        // Does not wait for the thread that reads stdin in a worker process. A blocked read ends only when the process exits.
+        // Does not wait for blocking tasks that are still running, because they could delay the exit.
         runtime.shutdown_background();
         done
     });

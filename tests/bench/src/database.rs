@@ -126,8 +126,8 @@ impl BenchDatabase {
         Ok(self.pool.acquire().await?)
     }
 
-    /// Truncates the store's tables, then runs a checkpoint if permitted, so that a checkpoint during the measurement is unlikely.
-    /// Returns a job id that is lower than the ids of all jobs enqueued afterwards.
+    /// Empties the store and drops the table of the baselines. Then runs a checkpoint if permitted, so that a checkpoint during the
+    /// measurement is unlikely. Returns a job id that is lower than the ids of all jobs enqueued afterwards.
     pub(crate) async fn reset(&self) -> Result<i64, BenchError> {
         sqlx::raw_sql(TRUNCATE).execute(&self.pool).await?;
         let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
@@ -190,7 +190,7 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Waits up to 5 s until the server has closed the connections of a stopped worker, so that the statistics include their activity.
+    /// Waits up to 5 s for the server to close the connections of a stopped worker, so that the statistics include their activity.
     pub(crate) async fn until_alone(&self) -> Result<(), BenchError> {
         const OTHERS: &str =
             "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";

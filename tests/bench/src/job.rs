@@ -68,18 +68,18 @@ impl Noop {
         Self { n, sent: 0, text: "some sixty bytes of text, so that all in all it has a hundred".to_owned() }
     }
 
-    /// Returns the job with number `n` and the current time.
+    /// Returns the job with number `n`, with `sent` set to the current time.
     pub(crate) fn sent_now(n: u64) -> Self {
         Self { sent: unix_ns(), ..Self::numbered(n) }
     }
 
-    /// Returns the JSON of the job with number `n`, for plain SQL.
+    /// Returns the job with number `n` as JSON, for the baselines in plain SQL.
     pub(crate) fn text(n: u64) -> String {
         serde_json::to_string(&Self::numbered(n)).expect("numbers and strings serialize to JSON")
     }
 }
 
-/// Returns the time in nanoseconds since 1970, by the clock that the benchmark and its worker processes share.
+/// Returns the Unix time in nanoseconds. The benchmark and its worker processes use the same clock, so their times are comparable.
 pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -102,7 +102,7 @@ pub(crate) static RUN_COUNTER: RunCounter = RunCounter {
 pub(crate) struct RunCounter {
     runs: AtomicU64,
     first: OnceLock<u64>,
-    /// Set of the numbers of jobs that have run, with one bit per number.
+    /// Bit set of the numbers of the jobs that have run.
     seen: [AtomicU64; WORDS],
     waits: Mutex<Vec<u64>>,
     goal: OnceLock<(u64, fn(u64))>,

@@ -15,8 +15,8 @@ use crate::{
 /// Number of keys besides the hot key.
 const KEYS: u64 = 2000;
 
-/// W10: measures W3 with 2,000 keys of equal load. Then gives the first 30 % of the jobs the same hot key, and measures the drain until
-/// 70 % of all jobs have run. That is the number of jobs with other keys.
+/// W10: measures W3 with 2,000 keys of equal load. Then gives the first 30 % of the jobs one hot key, and measures the drain until 70 % of
+/// all jobs have run. The other 70 % of the jobs have other keys.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(200_000);
     let hot = jobs * 3 / 10;

@@ -44,7 +44,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns the scaled number of jobs, which is at least enough to fill a batch.
+    /// Returns the scaled number of jobs, which is at least 200.
     fn jobs(&self, full: u64) -> u64 {
         ((full as f64 * self.scale) as u64).max(200)
     }
@@ -70,7 +70,7 @@ pub(crate) enum Workload {
     Behind,
     /// W7: runs jobs while a session holds a snapshot.
     HeldSnapshot,
-    /// W8: runs producers and a worker together.
+    /// W8: runs a producer and a worker together.
     Steady,
     /// W9: drains and polls many lanes.
     Lanes,
@@ -84,7 +84,7 @@ pub(crate) enum Workload {
     ByKey,
     /// L4: drains jobs under a per-key rate limit.
     RatedByKey,
-    /// L3: drains jobs from a fair queue.
+    /// L3: drains fair queues.
     Fair,
     /// F1, F2 and F3: journals steps.
     Steps,
@@ -95,7 +95,7 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    /// Workloads by name, in order. W3 and W6 are the same workload, because W6 is the cost of the jobs in W3.
+    /// Workloads by name, in order. Some names select the same workload: W6, for example, is the cost of the jobs in W3.
     pub(crate) const ALL: [(&str, Self); 22] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
@@ -150,7 +150,7 @@ pub(crate) enum BenchError {
     /// A check of the benchmark failed, for example because the queue did not run each job exactly once.
     #[error("{workload}: {what}")]
     Wrong { workload: &'static str, what: String },
-    /// The worker process could not be started, or exited by itself.
+    /// A process or task of the benchmark failed, for example a worker process that exited by itself.
     #[error("the worker process {0}")]
     Process(String),
     /// A shutdown signal was received.
@@ -173,7 +173,7 @@ impl From<queue_core::Error> for BenchError {
     }
 }
 
-/// Sink that prints each result as soon as the result is known.
+/// Sink that prints each result as soon as it is available.
 struct FigureSink<'s>(&'s mut (dyn FnMut(Report) -> Result<(), BenchError> + Send));
 
 impl FigureSink<'_> {

@@ -13,7 +13,7 @@ use crate::{BenchError, database::BenchDatabase, report::Record};
 pub(crate) struct Postmaster(u32);
 
 impl Postmaster {
-    /// Returns the postmaster of the server behind the connection. `None` if the server runs on another machine, or if its processes are
+    /// Returns the postmaster of the server behind the connection, or `None` if the server runs on another machine or its processes are
     /// not visible.
     pub(crate) async fn of(connection: &mut PgConnection) -> sqlx::Result<Option<Self>> {
         const HERE: &str = "select case when inet_server_addr() is not distinct from inet_client_addr() then pg_backend_pid() end";
@@ -63,8 +63,8 @@ pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
     Process::read(pid).map(|process| process.cpu)
 }
 
-/// Returns the CPU time of a process, with nanosecond resolution if the kernel reports it. Covers only the first thread, because server
-/// processes have one thread.
+/// Returns the CPU time of a process, with nanosecond resolution if the kernel reports it. Covers only the main thread, because server
+/// processes are single-threaded.
 pub(crate) fn exact_cpu_of(pid: u32) -> Option<Duration> {
     let exact = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
     let exact = exact.and_then(|text| text.split(' ').next()?.parse().ok()).map(Duration::from_nanos);

@@ -126,7 +126,7 @@ pub(crate) struct WorkerProcess {
     message: mpsc::UnboundedReceiver<WorkerMessage>,
 }
 
-/// Time limit of a measurement.
+/// Time limit for each message from a worker process.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 impl WorkerProcess {

@@ -17,8 +17,8 @@ use crate::{
 
 const PRODUCERS: u64 = 8;
 
-/// W1: 8 producers enqueue one job per transaction. Measured without a worker at full durability, without a worker at relaxed durability,
-/// and while a worker drains the jobs.
+/// W1: 8 producers enqueue one job per transaction, first at full durability, then at relaxed durability, then at full durability while a
+/// worker drains the jobs.
 pub(crate) async fn one(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(20_000) / PRODUCERS * PRODUCERS;
     let (mut plain, mut alone, mut costs) = (Vec::new(), Vec::new(), Vec::new());

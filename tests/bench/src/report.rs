@@ -14,7 +14,7 @@ pub(crate) enum Report {
     Figure(Record),
 }
 
-/// Properties of the server on which the results depend.
+/// Server properties that affect the results.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Server {
     /// PostgreSQL version and relevant settings.
@@ -26,15 +26,15 @@ pub(crate) struct Server {
 pub(crate) struct Record {
     /// Workload: `W1` to `W11`, `L1` to `L4`, `F1` to `F6` or `S1`.
     pub(crate) workload: &'static str,
-    /// Variant of the workload. The name of a baseline starts with `line`.
+    /// Variant of the workload. The names of most baselines start with `line`.
     pub(crate) variant: String,
     /// Median of the runs.
     pub(crate) value: f64,
     /// Unit of `value`, such as `jobs/s`.
     pub(crate) unit: &'static str,
-    /// Median of the baseline, which was measured in the same benchmark run.
+    /// Median of the baseline, which was measured in the same benchmark run. `None` if the result has no baseline.
     pub(crate) limit: Option<f64>,
-    /// `value` divided by the baseline.
+    /// `value` divided by `limit`, or `None` without a baseline.
     pub(crate) ratio: Option<f64>,
     /// Measured values in chronological order.
     pub(crate) runs: Vec<f64>,

@@ -1,4 +1,4 @@
-//! W8: producers and a worker run together, at half of the worker's drain rate.
+//! W8: a producer and a worker run together, at half of the worker's drain rate.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ const SAMPLE: u64 = 50;
 /// Sampling interval of the backlog, in bulk enqueues.
 const LOOK: u64 = 25;
 
-/// W8: runs the producers and a worker for 60 s, divided among the benchmark's runs. Jobs are enqueued in bulk every 20 ms, because
-/// single enqueues would use too much of the CPU time that the producers share with the worker.
+/// W8: runs a producer and a worker for 60 s, divided among the benchmark's runs. Jobs are enqueued in bulk every 20 ms, because single
+/// enqueues would use too much of the CPU time that the producer shares with the worker.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let span = plan.seconds(60.0).div_f64(plan.runs as f64).max(Duration::from_secs(1));
     let drained = fill_and_drain(database, "W8", Shape::Defaults, plan.jobs(100_000)).await?;

@@ -1,7 +1,7 @@
-//! S1: enqueues into and drains stores on one, two and four servers, with one worker process for all of them.
+//! S1: enqueues jobs into stores on one, two and four servers, and drains all stores with one worker process.
 //!
-//! The servers are embedded ones on this machine, so they share its CPUs and its disk. The rate shows only what one machine can do. The
-//! CPU time per job shows whether a job costs more with more servers.
+//! The embedded servers run on one machine and share its CPUs and its disk, so the rate shows only what one machine can do. The CPU time
+//! per job shows whether a job costs more with more servers.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ const SERVERS: [(&str, usize); 3] = [("1 server", 1), ("2 servers", 2), ("4 serv
 /// Number of producers per server.
 const PRODUCERS: u64 = 8;
 
-/// Runs S1. The number of jobs per server is constant. The numbers of servers alternate, so that all are measured under the same conditions.
+/// Runs S1 with a constant number of jobs per server. Each run measures one, two and four servers in turn, so that all are measured under
+/// the same conditions.
 pub(crate) async fn run(plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (few, many) = (plan.jobs(20_000) / PRODUCERS * PRODUCERS, plan.jobs(200_000) / PRODUCERS * PRODUCERS);
     let mut servers = Vec::new();
@@ -39,7 +40,7 @@ pub(crate) async fn run(plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), Ben
     let [mut singly, mut in_bulk, mut drained]: [[StoreRuns; 3]; 3] = Default::default();
     for _ in 0..plan.runs {
         for (nth, (_, count)) in SERVERS.into_iter().enumerate() {
-            // Also empties the servers that are not measured now, so that their autovacuum does not process earlier jobs meanwhile.
+            // Also resets the stores that are not measured now, so that autovacuum does not process their earlier jobs meanwhile.
             Stores(&databases).reset().await?;
             let stores = Stores(&databases[..count]);
             singly[nth].add(stores.enqueue_singly(few).await?);
@@ -118,7 +119,7 @@ impl Stores<'_> {
         .await
     }
 
-    /// Enqueues `jobs` jobs into each store, those of a producer in one transaction. Returns the rate and the cost.
+    /// Enqueues `jobs` jobs into each store, with one transaction per producer. Returns the rate and the cost.
     async fn enqueue_in_bulk(&self, jobs: u64) -> Result<(f64, Cost), BenchError> {
         let each = jobs / PRODUCERS;
         self.enqueue(jobs, move |mut connection, producer| async move {

@@ -37,7 +37,7 @@ fn jobs(plan: Plan) -> u64 {
     (plan.seconds(20.0).as_secs_f64() / EVERY.as_secs_f64()) as u64
 }
 
-/// Runs W4 once. Returns the sorted latencies of the jobs in nanoseconds.
+/// Enqueues and runs the jobs of W4 once, on behalf of `workload`. Returns the sorted latencies of the jobs in nanoseconds.
 pub(crate) async fn waits(database: &BenchDatabase, workload: &'static str, plan: Plan) -> Result<Vec<u64>, BenchError> {
     let jobs = jobs(plan);
     let from = database.next_id().await?;

@@ -1,5 +1,6 @@
 //! Citus cluster of a run, if any. The cluster's stores are distributed and are created through the coordinator. All other operations use
-//! the node that the database URL names (the named node). A store is moved to the named node if this node may hold shards.
+//! the node that the database URL names (the named node). A store is moved to the named node if this node may hold shards and is not
+//! the coordinator.
 
 use std::str::FromStr as _;
 
@@ -15,7 +16,7 @@ pub(super) struct Cluster {
     coordinator: PgPool,
     /// Whether the node that the database URL names is the coordinator.
     is_coordinator: bool,
-    /// Host and port under which the cluster lists the node that the database URL names, if this node may hold shards.
+    /// Host and port under which the cluster lists the named node, or `None` if that node is the coordinator or may not hold shards.
     home: Option<(String, i32)>,
 }
 
@@ -67,7 +68,7 @@ impl Cluster {
         }
     }
 
-    /// Moves a store to the node that the database URL names, if that node may hold shards.
+    /// Moves a store to the named node. Does nothing if that node is the coordinator or may not hold shards.
     pub(super) async fn move_to_node(&self, schema: &str) -> Result<()> {
         let Some((host, port)) = &self.home else { return Ok(()) };
         let is_there =

@@ -98,7 +98,7 @@ fn public_names(file: &str) -> BTreeSet<String> {
     names
 }
 
-/// Returns the type of an `impl` or `trait` that starts in the first column.
+/// Returns the name of the type or trait, if the line begins an inherent `impl` or a `pub trait`.
 fn subject(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub trait ").or_else(|| {
         let rest = line.strip_prefix("impl")?;
@@ -125,7 +125,8 @@ fn subject(line: &str) -> Option<&str> {
     Some(name(rest))
 }
 
-/// Returns the public functions of a crate, with their types. Includes only types with a public name in one of the modules.
+/// Returns the public functions of a crate, each with its type, or with the crate if it has no type. Includes only types and free functions
+/// that one of the modules re-exports.
 fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
     let public_names: BTreeSet<String> = modules.iter().flat_map(|module| public_names(&format!("{crate_name}/src/{module}"))).collect();
     let mut found = BTreeMap::new();

@@ -23,7 +23,7 @@ pub(super) struct Try {
     pub(super) first: First,
 }
 
-/// Behaviour of the first attempt of `Try`. `Always` fails every attempt.
+/// Behavior of the first attempt of `Try`. `Always` fails every attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum First {
     Complete,
@@ -161,7 +161,7 @@ pub(super) struct Counted {
     pub(super) counts: NodeOutput<queue_core::flow::Counts>,
 }
 
-/// Fairly queued job whose fair key is the tenant.
+/// Job whose fairness key is the tenant.
 #[job(name = "conf_fair", fair = self.tenant)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Fair {
@@ -198,7 +198,7 @@ pub(super) struct Limited {
 #[derive(Serialize, Deserialize)]
 pub(super) struct LogWriter {}
 
-/// Job type with a second version that also reads payloads of the first version.
+/// Job type of version 2, with an upgrade from payloads of version 1.
 #[job(name = "conf_versioned", version = 2, upgrade = from_one, output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Versioned {
@@ -226,7 +226,7 @@ pub(super) struct Sealed {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Gone {}
 
-/// Job with relaxed durability and a start deadline.
+/// Job with relaxed durability, an expiry and a priority.
 #[job(name = "conf_relaxed", durability = relaxed, expires = "1h", priority = 30)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Lax {}

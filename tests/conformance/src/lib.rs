@@ -6,8 +6,7 @@
 //!     play (each isolated, with a time limit)  report (table, JSON)  then remove the world
 //! ```
 //!
-//! A run creates objects only in three schemas, and roles with names that are unique to the run. The schemas and roles are removed at the
-//! end. A run reads no other schemas.
+//! A run creates only schemas and roles, with names that are unique to the run, and drops them at the end. A run reads no other schemas.
 
 mod actions;
 mod children;
@@ -122,7 +121,8 @@ pub fn main(is_verbose: bool, program: impl Future<Output = Result<bool>>) -> Ex
     }
 }
 
-/// Runs the operations on the server of the options, and prints a report under the name `setup`. Returns whether no operation failed.
+/// Runs the operations on the server that the options select, and prints a report under the name `setup`. Returns whether the run was not
+/// interrupted and no operation failed or was refused.
 ///
 /// # Errors
 /// Returns an error if the server is unreachable, or if the login may not create schemas.

@@ -222,7 +222,8 @@ async fn priorities(world: &World) -> Result<()> {
         }
         Ok(jobs)
     };
-    // A worker discovers a new lane with a delay. These jobs create the lanes before the jobs whose order is checked.
+    // A worker discovers a new lane with a delay. The first jobs create the lanes, so that the worker already knows the lanes of the jobs
+    // whose order is checked.
     for job in enqueue("before those of priority").await? {
         world.output(job).await?;
     }

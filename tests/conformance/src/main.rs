@@ -16,7 +16,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let Args { mut options } = Args::parse();
-    // The variables apply only together. Otherwise, the direct URL of another database could be used with the given one.
+    // If a database URL is given, all variables are ignored, because they could contain the direct URL of another database.
     if options.database_url.is_none() {
         let variables = ["DATABASE_URL", "QUEUE_DIRECT_URL", "QUEUE_READ_URL"];
         [options.database_url, options.direct_url, options.read_url] =

@@ -1,4 +1,4 @@
-//! Enqueues many jobs together: by INSERT, by COPY, with one statement per job, or in a batch of several types.
+//! Enqueues many jobs in one call: by INSERT, by COPY, with one statement per job, or in a batch of several types.
 
 use std::time::Duration;
 

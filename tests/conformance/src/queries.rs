@@ -1,4 +1,4 @@
-//! Read-only operations of operators: lists, counts, history, explanations and findings. Uses the standby, if any.
+//! Read-only operations of operators: lists, counts, history, explanations and findings. They run on the standby, if any.
 
 use std::time::Duration;
 

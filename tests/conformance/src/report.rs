@@ -11,7 +11,7 @@ use super::play::Skip;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Ok,
-    /// The server or the queue reports that it does not support the operation.
+    /// The server or a pooler does not support or permit the operation.
     Refused(String),
     Failed(String),
     Skipped(String),
@@ -31,7 +31,7 @@ struct Line {
 pub(super) struct Report {
     server: Option<String>,
     setup: String,
-    /// Reason why no operation was run.
+    /// Reason why no operation was run, or `None` if the setup was available.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped_because: Option<String>,
     passed: usize,
@@ -93,8 +93,8 @@ impl Report {
         Self { server: Some(server), only_json, ..Self::none(setup) }
     }
 
-    /// Creates the report for a setup that is not available on this machine. Only its JSON is printed, because the reason has been
-    /// printed already.
+    /// Creates the report for a setup that is not available on this machine. The report is printed only as JSON, because the reason has
+    /// been printed already.
     pub(super) fn skipped(setup: &str, why: &str) -> Self {
         Self { skipped_because: Some(why.to_owned()), only_json: true, ..Self::none(setup) }
     }

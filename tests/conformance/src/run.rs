@@ -1,4 +1,4 @@
-//! Operations of running jobs. They cover completions, retries and final failures, and writes in job transactions.
+//! Runs jobs: completions, retries, final failures, and writes in job transactions.
 
 use std::time::Duration;
 

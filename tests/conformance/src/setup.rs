@@ -1,4 +1,4 @@
-//! Servers of a run: those of the options, or an embedded server.
+//! Servers of a run: those that the options select, or an embedded server.
 
 use anyhow::{Context as _, Result, bail};
 use queue_worker::{
@@ -22,7 +22,7 @@ pub(super) struct Setup {
     pub(super) read: Option<Database>,
     /// Citus cluster, or `None` if the stores are not distributed.
     pub(super) cluster: Option<Cluster>,
-    /// Embedded server, which stops when the run ends.
+    /// Embedded server, which stops when the run ends. `None` if the options select a server.
     _embedded: Option<Embedded>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Setup {
 const POOL_SIZE: u32 = 10;
 
 impl Setup {
-    /// Connects to the server of the options, or starts an embedded server.
+    /// Connects to the server that the options select, or starts an embedded server.
     pub(super) async fn new(name: &str, options: &Options) -> Result<Self> {
         let mut embedded = None;
         let url = if let Some(url) = &options.database_url {

@@ -60,7 +60,7 @@ where
     Ok(query.fetch_one(pool).await?.try_get(0)?)
 }
 
-/// Returns the number of rows. Uses the connection for read-only operations.
+/// Executes the query on the pool for read-only operations. Returns the number of rows.
 async fn rows(world: &World, statement: &'static str, values: &[&str]) -> Result<usize> {
     let found: Vec<PgRow> = query(world, statement, values).fetch_all(world.read().await?).await.context(statement)?;
     Ok(found.len())

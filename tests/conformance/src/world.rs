@@ -96,7 +96,8 @@ impl World {
         Ok(Queue::new(self.read().await?).store(self.store))
     }
 
-    /// Returns the pool for read-only operations. First waits until the standby has replayed all commits so far.
+    /// Returns the pool for read-only operations. If the pool connects to a standby, first waits until the standby has replayed all commits
+    /// so far.
     pub(super) async fn read(&self) -> Result<&PgPool> {
         let Some(read) = &self.setup.read else { return Ok(self.pool()) };
         let (mark, app) = (self.marks.fetch_add(1, Ordering::Relaxed), self.given.app());

@@ -33,7 +33,7 @@ fn succeeds(command: &mut Command) -> bool {
     command.stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
 }
 
-/// Finds psql next to the server's binaries, or else on PATH.
+/// Finds psql in `QUEUE_PG_BIN`, on PATH, or in `/usr/lib/postgresql`.
 fn psql() -> Option<PathBuf> {
     let configured = env::var_os("QUEUE_PG_BIN").map(PathBuf::from);
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|version| version.path().join("bin"));
@@ -52,8 +52,8 @@ fn python() -> Option<&'static str> {
     ["python3", "/usr/bin/python3"].into_iter().find(|python| succeeds(Command::new(python).args(["-c", probe])))
 }
 
-/// Returns a folder with a copy of the client program and a `node_modules` that contains `pg`. `import` resolves packages only from the
-/// program's own folder. CI creates `node_modules` in `target/any_language`.
+/// Creates a folder with a copy of the client program and a `node_modules` that contains `pg`, because `import` resolves packages only
+/// from the program's own folder. CI creates `node_modules` in `target/any_language`. Returns `None` if Node.js or `pg` is not installed.
 fn node() -> Option<PathBuf> {
     let elsewhere = env::join_paths([root().join("target/any_language/node_modules")]).unwrap();
     let mut find = Command::new("node");

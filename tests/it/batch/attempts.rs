@@ -154,7 +154,7 @@ async fn a_cancelled_job_without_a_result_is_not_completed_by_the_others() {
     db.run_while(worker(&db).grace(Duration::from_secs(5)), async {
         eventually("it runs", async || effects(&db.pool, jobs[0]).await.unwrap() == 1).await;
         assert_eq!(cancel(&db, jobs[1]).await, OperationOutcome::Cancelling);
-        // The handler waits until the whole batch is cancelled. Only one job is cancelled, so the handler waits until its timeout.
+        // The handler waits for the cancellation of the whole batch. Only one job is cancelled, so the handler reaches its timeout.
         db.until(jobs[1], JobState::Cancelled).await;
         db.until(jobs[2], JobState::Completed).await;
         db.until(jobs[0], JobState::Completed).await;

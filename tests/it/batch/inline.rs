@@ -14,7 +14,7 @@ use queue_core::{
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
-/// Batch job that returns the sum of its number and the shared state. Negative numbers fail, snooze or hang.
+/// Batch job that returns the sum of its number and the shared state. Jobs with the numbers -1, -2 and -3 fail, snooze and hang.
 #[job(name = "batch_inline", batch = 5, max_attempts = 4, backoff = fixed("1s"), output = i64, timeout = "200ms")]
 #[derive(Serialize, Deserialize)]
 struct Add {
@@ -90,7 +90,7 @@ async fn a_drain_runs_each_job_in_a_batch_of_one() {
     db.finish().await;
 }
 
-/// Implements job types by hand. The macro would reject most of their options.
+/// Implements job types by hand. `#[job]` would reject most of their options.
 macro_rules! by_hand {
     ($($name:ident: $options:expr;)*) => {
         $(

@@ -1,4 +1,4 @@
-//! Tests the start of a batch, either when the batch is full or after its maximum wait. Also tests jobs that are waiting for a batch.
+//! Tests that a batch starts when it is full or after its maximum wait. Also tests jobs that are waiting for a batch.
 
 use std::{
     sync::{Arc, Mutex},

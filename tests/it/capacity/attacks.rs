@@ -1,5 +1,5 @@
 //! Tests edge cases of queue capacities: queues with different capacities, changes of a capacity, old snapshots, and void tickets. A
-//! ticket permits one enqueue without a count of the waiting jobs.
+//! ticket permits a producer to enqueue one job without counting the waiting jobs.
 
 use std::future::IntoFuture as _;
 
@@ -192,7 +192,7 @@ async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
     db.finish().await;
 }
 
-/// While another session has locked the queue's counter row, a producer cannot store its count and draws numbers of `beside_seq` instead.
+/// While another session has locked the queue's counter row, a producer cannot store its count and draws numbers from `beside_seq` instead.
 /// A transaction with an older snapshot must count the drawn numbers as jobs.
 #[tokio::test]
 async fn jobs_counted_beside_a_locked_row_count_under_an_old_snapshot() {

@@ -49,8 +49,8 @@ async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count()
     db.finish().await;
 }
 
-/// Producers do not wait for each other, so there are no deadlocks. The transactions use two queues in either order, jobs with keys, bulk
-/// enqueues, or enqueues that skip a full queue.
+/// Producers do not wait for each other, so there are no deadlocks. Each transaction enqueues into two queues, in either order. Some
+/// transactions enqueue jobs with keys and in bulk, and some skip a full queue.
 #[tokio::test]
 #[ignore = "deep"]
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {

@@ -6,7 +6,7 @@ use tests::{Act, TestDb};
 
 use super::{CLI, command, enqueue, text};
 
-/// Runs a command as a user whose name is `ada` with a terminal escape sequence. Returns the exit code.
+/// Runs a command as the user `ada`, whose name contains a terminal escape sequence. Returns the exit code.
 fn by_ada(db: &TestDb, arguments: &[&str]) -> Option<i32> {
     let output = command(CLI, arguments).env("DATABASE_URL", &db.url).env("USER", "ada\u{1b}[31m").output().unwrap();
     assert!(!text(&output.stdout).contains('\u{1b}'));

@@ -1,4 +1,4 @@
-//! Tests `conformance`, which runs the separate program `queue-conformance`.
+//! Tests the subcommand `conformance`, which runs the separate program `queue-conformance`.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use super::{CLI, command, failed, folder, text};
 
-/// Runs `conformance` with a copy of the binary in the folder, and with only this folder's `bin` in `PATH`.
+/// Runs `conformance` with the CLI binary that is linked into the folder, and with only the folder's `bin` in `PATH`.
 fn run(folder: &Path, arguments: &[&str]) -> Output {
     let binary = folder.join("queue-worker");
     let mut command = command(binary.to_str().unwrap(), arguments);
@@ -19,11 +19,11 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Writes a script with the name of the program, which prints `name`, its addresses and its arguments.
+/// Writes a script called `queue-conformance`, which prints `name`, the database URLs and its arguments.
 fn write_program(folder: &Path, name: &str) {
     let script = format!("#!/bin/sh\necho {name} \"$DATABASE_URL\" \"[$QUEUE_DIRECT_URL]\" \"$QUEUE_READ_URL\" \"$*\"\nexit 7\n");
     let path = folder.join("queue-conformance");
-    // If this process wrote the file, a concurrent fork could keep it open for writing, and its execution would fail.
+    // If this process wrote the file, a concurrently forked child could keep it open for writing, and executing it would fail.
     let write = ["-c", r#"printf '%s' "$1" >"$2" && chmod 755 "$2""#, "sh", &script, path.to_str().unwrap()];
     assert!(Command::new("sh").args(write).status().unwrap().success());
 }

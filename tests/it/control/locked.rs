@@ -34,7 +34,7 @@ async fn a_job_that_an_open_transaction_has_locked_is_reported_as_locked() {
     db.finish().await;
 }
 
-/// Each case names a row or key locked by an open transaction, and an operation that must not wait for that transaction.
+/// Each case names a row or key locked by an open transaction, and an operation that must not wait until that transaction ends.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_operation_waits_forever_for_an_open_transaction() {

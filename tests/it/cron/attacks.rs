@@ -1,4 +1,4 @@
-//! Tests that each tick fires exactly once, although workers with wrong clocks are killed and stopped, or the server is killed.
+//! Tests that each tick fires exactly once, even if workers with wrong clocks are killed or stopped, or the server is killed.
 
 use std::time::{Duration, Instant};
 

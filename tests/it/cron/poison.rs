@@ -91,7 +91,7 @@ async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
 }
 
 /// Checks that a late tick is retried while its ordering key is locked, and fires when the lock is gone. The worker logs each failed
-/// attempt. In the first attempt, other ticks precede the late tick in the same statement.
+/// attempt. On the first attempt, other ticks precede the late tick in the same statement.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_late_tick_behind_a_lock_fires_once_the_lock_is_gone() {

@@ -140,8 +140,8 @@ async fn a_schedule_that_no_living_worker_declares_is_withdrawn_and_returns_unch
     db.finish().await;
 }
 
-/// Two elections run concurrently, and only one of the two sees the declaration of the newest release. The other election must not undo
-/// its result.
+/// Two elections run concurrently, and only one of them sees the declaration of the newest release. The election that does not see it must
+/// not undo the result of the other election.
 #[tokio::test]
 async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     let db = TestDb::new().await;

@@ -120,7 +120,7 @@ async fn a_tick_is_skipped_or_missed_without_a_job() {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for (name, verb, outcome) in [("a", "enqueue", "skipped"), ("b", "miss", "missed")] {
         due(&db, name).await;
-        // A worker that has read the schedule before an operator skips the tick still tries to fire the tick.
+        // An operator skips the tick after a worker has read the schedule. The worker still tries to fire the tick.
         sqlx::query("update queue.schedule set skip_at = next_at where name = 'a'").execute(&mut on).await.unwrap();
         assert_eq!(fire(&mut on, name, verb).await, [outcome]);
         assert_eq!(fires(&db, name).await[0].job, None);

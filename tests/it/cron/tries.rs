@@ -1,4 +1,4 @@
-//! Tests retries of a tick whose job cannot be enqueued at the first attempt. The retries end one grace period after the first attempt,
+//! Tests retries of a tick whose job cannot be enqueued on the first attempt. The retries end one grace period after the first attempt,
 //! even if the first attempt was late.
 
 use queue_core::Queue;
@@ -25,7 +25,7 @@ async fn count_schedules(db: &TestDb, what: &str) -> i64 {
     db.count(&format!("select count(*) from queue.schedule where {what}")).await
 }
 
-/// Sets the time of the first attempt to fire to `ago` before now.
+/// Moves the recorded time of the first attempt to `ago` before now.
 async fn date_first_try(db: &TestDb, ago: &str) {
     let moved = format!("update queue.schedule set tried_at = now() - interval '{ago}' where tried_at is not null");
     assert_eq!(sqlx::query(AssertSqlSafe(moved)).execute(&db.pool).await.unwrap().rows_affected(), 1);

@@ -1,4 +1,4 @@
-//! Tests durable jobs on the dashboard and in its API: their children, maps and signals, and sending a signal.
+//! Tests how the dashboard and its API show the children, maps and signals of durable jobs. Also tests sending a signal.
 
 use queue_core::{Job as _, JobId, JobState, Queue};
 use queue_worker::dashboard::Options;

@@ -1,4 +1,4 @@
-//! Tests the streams of live updates: their contents, their maximum number, and the statements that each update sends once for all
+//! Tests the streams of live updates: their contents, their maximum number, and the statements that each update executes once for all
 //! streams.
 
 use std::time::Duration;

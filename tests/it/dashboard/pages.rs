@@ -1,4 +1,4 @@
-//! Tests the contents of the pages, and their cost in statements and bytes.
+//! Tests the contents of the dashboard pages, and their cost in statements and bytes.
 
 use std::{
     io::Write,

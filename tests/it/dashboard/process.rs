@@ -1,4 +1,4 @@
-//! Tests the dashboard as served by the command line.
+//! Tests the dashboard that the CLI serves.
 
 use std::{
     io::{BufRead as _, BufReader},

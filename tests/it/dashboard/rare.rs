@@ -1,5 +1,5 @@
-//! Tests a search on the dashboard that few jobs match. The page appears immediately, shows how far back the search has scanned, and
-//! continues the search.
+//! Tests a dashboard search that few jobs match. The page appears immediately, shows how far back the search has scanned, and continues
+//! the search.
 
 use std::time::Duration;
 

@@ -194,7 +194,7 @@ async fn stores_are_added_and_removed_while_the_dashboard_runs() {
     }
     assert_eq!(client.post("/stores/acme/api/v1/pause", &json!({ "everything": true })).await.status, 404);
 
-    // Replace the store by another store of the same name. Later the first store returns with another pool.
+    // Replace the store with another store of the same name. Later, put the first store back with another pool.
     roster.put(Member::new("acme", &db.pool, other.store()).unwrap());
     assert_eq!(client.get(&format!("/stores/acme/jobs/{job}")).await.status, 404, "it is another store");
     let mut watching = Viewer::new(&served, "/stores/acme/live").await;

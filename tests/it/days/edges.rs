@@ -1,4 +1,4 @@
-//! Tests the boundaries of day partitions, the locks that a drop of a partition waits for, and changes during such a drop.
+//! Tests the boundaries of day partitions, locks that delay their creation, and a job that is reopened while its partition is dropped.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually, operate};
@@ -87,7 +87,7 @@ async fn a_job_that_is_brought_back_while_its_day_is_dropped_is_kept() {
     let db = TestDb::new().await;
     make_past_day(&db.pool, 9).await;
     let (mut operator, mut dropper) = (connect(&db).await, connect(&db).await);
-    // Lets the drop wait for the operator instead of timing out.
+    // Let the drop wait for the operator instead of timing out.
     sqlx::query("alter function queue.drop_day set lock_timeout = '60s'").execute(&db.pool).await.unwrap();
     let jobs = [past_job(&db.pool, 9, DONE_LONG_AGO).await, past_job(&db.pool, 9, DONE_LONG_AGO).await];
     let mut tx = operator.begin().await.unwrap();

@@ -64,7 +64,7 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
 }
 
 /// A member of a role has the role's privileges only if the member inherits them. Granting the role again would not help, so the fix must
-/// make the member inherit.
+/// make the member inherit them.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_login_that_does_not_inherit_gets_the_fix() {

@@ -1,4 +1,4 @@
-//! Tests findings about sessions that prevent vacuum from cleaning up, that lock a table, or that are superusers.
+//! Tests findings about sessions that prevent vacuum from cleaning up, lock a table, or belong to superusers.
 
 use std::time::Duration;
 

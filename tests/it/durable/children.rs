@@ -1,5 +1,5 @@
-//! Tests child jobs. Each step name has one child, regardless of how the parent's attempts end. The end of a child is reported to its
-//! parent once, whatever its cause. A waiting parent holds no resources.
+//! Tests child jobs. A parent spawns one child per step name, regardless of how its attempts end. The end of a child is reported to the
+//! parent once, regardless of the outcome. A waiting parent holds no resources.
 
 mod inline;
 mod statements;

@@ -12,8 +12,8 @@ use tokio::{runtime::Runtime, sync::oneshot};
 
 use super::{db, journal};
 
-/// Durable job. In each third of a day, one attempt journals the step `begun` and is then interrupted. The next attempt runs the step
-/// `done` and sleeps until the next third.
+/// Durable job with two steps per third of a day. One attempt journals the step `begun` and is then interrupted. The next attempt runs the
+/// step `done` and sleeps until the next third.
 #[job(name = "yearly", durable, max_attempts = 3, backoff = fixed("1ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Yearly {
@@ -88,7 +88,7 @@ async fn a_job_outlives_the_deploys_of_a_year() {
         let process = Process::start(&db.url);
         let begun = format!("select count(*) from queue.step where id = {job} and name = 'begun/{n}'");
         eventually("it has begun the next", async || {
-            // Simulate that the sleep of eight hours has ended.
+            // Simulate the end of the eight-hour sleep.
             let pass = "update queue.scheduled set run_at = now() where run_at > now();
                 update queue.step set until = now() where until > now()";
             db.run(pass).await;

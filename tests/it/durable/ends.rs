@@ -1,4 +1,4 @@
-//! Tests how the end of a job is reported to the parent, map or flow that waits for the job. Also tests reports that are deferred,
+//! Tests how the end of a job is reported to the parent, map or flow that waits for the job. Also tests reports that are deferred
 //! because another session has locked the rows.
 
 use queue_core::JobId;
@@ -12,7 +12,7 @@ use tests::{
 use super::{db_by_hand, signals::races::leased};
 
 /// Ways to wait for another job. Each entry contains a table, a statement that makes job or flow `$2` wait for job `$1`, and a predicate
-/// that matches the rows of jobs that were reported as finished. The rows of `gather_part` are deleted then, so none matches.
+/// that matches the rows of jobs that were reported as finished. A report deletes rows in `gather_part`, so none matches there.
 const WAYS: [(&str, &str, &str); 3] = [
     ("child", "insert into queue.child (parent, name, id) values ($2, $1, $1)", "state is not null"),
     ("gather_part", "insert into queue.gather_part (id, parent, born, nr, name, held) values ($1, $2, 1, $1, 'map', false)", "false"),
@@ -29,7 +29,7 @@ async fn waited_for(on: &mut PgConnection, row: &str, parent: JobId, count: i32)
     jobs
 }
 
-/// Writes one end hint: `jobs` have reached the final state `state`.
+/// Writes one end hint, which records that `jobs` have reached the final state `state`.
 async fn hint(on: &mut PgConnection, state: &str, jobs: &[JobId]) {
     let hint = sqlx::query("insert into queue.end_hint (state, ids) values ($1, $2)").bind(state).bind(jobs);
     hint.execute(on).await.unwrap();

@@ -65,7 +65,7 @@ pub(crate) struct Parent {
     pub(crate) strict: bool,
     pub(crate) in_flight: Option<u32>,
     pub(crate) at: bool,
-    /// Number of the leaf at which the iterator of leaves panics in the first attempt.
+    /// Number of the leaf at which the iterator of leaves panics on the first attempt.
     pub(crate) panics_at: Option<u32>,
     /// Number of leaves that the second and later attempts omit.
     pub(crate) fewer: u32,

@@ -1,5 +1,5 @@
-//! Tests workers that are killed between a step's effect and its journal entry, and commits whose replies are lost. An effect committed
-//! with its journal entry happens once. An effect outside of that transaction is repeated only if the step was in progress.
+//! Tests workers that are killed between a step's effect and its journal entry, and commits whose replies are lost. An effect in the
+//! transaction of its journal entry happens once. An effect outside of this transaction is repeated only if the step was in progress.
 
 use queue_core::{Failure, Handler, Job as _, JobId, JobResult, JobState, durable::Durable, job};
 use queue_worker::Worker;

@@ -17,7 +17,7 @@ use super::{
     family::{Act, FamilyReport, Leaf, Parent, all_is_counted, gather, given, leaves, parents},
 };
 
-/// Returns the jobs of all maps, ordered by map and index.
+/// Returns the jobs of all maps, ordered by parent and index.
 async fn parts(db: &TestDb) -> Vec<JobId> {
     db.all("select id from queue.gather_part order by parent, nr").await
 }

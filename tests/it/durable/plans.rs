@@ -50,7 +50,7 @@ fn tx(name: &str) -> Part {
 #[tokio::test]
 async fn plans_have_their_expected_outcomes() {
     let vote = || Part::Votes("vote".into(), 1);
-    // The job completes in its fourth attempt, although only two attempts without progress are permitted. Each attempt makes progress.
+    // The job completes on its fourth attempt, although only two attempts without progress are permitted. Each attempt makes progress.
     let again = vec![step("a"), fails("x"), step("b"), fails("y"), fails("z"), step("c")];
     let at_once = vec![Part::Many(300), fails("x")];
     let (long, longer) = (vec![Part::Receive("x".repeat(195))], vec![step(&"x".repeat(201))]);

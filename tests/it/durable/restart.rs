@@ -1,4 +1,4 @@
-//! Tests restarted jobs. The same job continues with another payload and an empty journal. A restart happens completely or not at all.
+//! Tests restarted jobs. The same job continues with another payload and an empty journal. A restart is atomic.
 
 mod kept;
 mod kit;
@@ -23,7 +23,7 @@ pub(super) struct Round {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Act {
-    /// Fails the first attempt of each round after a step.
+    /// Fails after the step on the first attempt of each round.
     FailFirst,
     /// Receives a signal.
     Receive,

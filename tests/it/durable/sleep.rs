@@ -1,4 +1,4 @@
-//! Tests sleeps. A sleep holds no slot, ends in time, and lets concurrent work finish first.
+//! Tests sleeps. A sleep holds no slot, ends on time, and lets concurrent work finish first.
 
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ async fn a_job_that_may_expire_has_as_many_tries_as_any_other_whether_it_slept_o
     for job in &jobs {
         failures.push(db.count(&format!("select count(*) from queue.failure where id = {job}")).await);
     }
-    // The jobs that sleep in the second attempt fail three times: once before the sleep and twice afterwards.
+    // The jobs that sleep during the second attempt fail three times: once before the sleep and twice afterwards.
     assert_eq!(failures, [2, 2, 3, 3, 2, 2]);
     db.finish().await;
 }

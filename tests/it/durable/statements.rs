@@ -83,7 +83,7 @@ async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
         let (mine, alien, lost) = ((token, ours, "a", Some("1")), (token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3")));
         assert_eq!(try_journal(&db, statement, &[mine, alien, lost, (token, ours, "z", None)]).await.unwrap(), ["a", "z"]);
         assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
-        // An entry is repeated, as after a lost reply, together with a new entry.
+        // Send one entry again together with a new entry, as if the reply to the first call had been lost.
         match try_journal(&db, statement, &[(token, ours, "a", Some("9")), (other, theirs, "b", Some("2"))]).await {
             Ok(names) => assert!(statement == TOGETHER && names == ["a", "b"], "{statement}: {names:?}"),
             Err(again) => assert!(statement != TOGETHER && again.as_database_error().unwrap().is_unique_violation(), "{again}"),

@@ -1,4 +1,5 @@
-//! Tests the server started by root. `PostgreSQL` refuses to run as root, so the server runs as another user. These tests require root.
+//! Tests the embedded server when root starts it. PostgreSQL refuses to run as root, so the server runs as another user. These tests
+//! require root.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Tests the CLI without a configured database, so that it uses the embedded server.
+//! Tests the CLI without a configured database. The CLI then uses the embedded server.
 
 use std::{process::Command, time::Instant};
 

@@ -106,7 +106,7 @@ pub(super) fn scratch_folder(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("embedded-{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed)))
 }
 
-/// Executes a statement. Returns the first value of its first row as text, or an empty text if it returns no row.
+/// Executes a statement. Returns the first value of its first row as text, or an empty string if the statement returns no row.
 pub(super) fn try_sql(url: &str, statement: &str) -> sqlx::Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -164,7 +164,7 @@ pub(super) fn kill(pid: u32) {
     });
 }
 
-/// Waits until a server has stopped on its own.
+/// Waits until the server and its script have stopped on their own. Panics if the server did not stop cleanly.
 pub(super) fn gone(folder: &Path) {
     eventually("the server and its script are gone", || processes(folder).is_empty());
     assert!(!folder.join("data/postmaster.pid").exists(), "it did not stop cleanly");

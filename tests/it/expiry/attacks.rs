@@ -62,8 +62,8 @@ async fn an_extended_expiry_is_not_overtaken_by_a_sweep() {
     let (mut on, mut other) = (connect(&db).await, connect(&db).await);
     let unique = || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).unique("u").expires_in(HOUR);
     let job = unique().await.unwrap().id();
-    // The open transaction enqueues under the same uniqueness key. For a ready job, it deletes the job's entry and inserts it again. For
-    // a scheduled job, it only locks the job's entry.
+    // The open transaction enqueues under the same uniqueness key. For a ready job, it deletes the job's row in `ready`
+    // and inserts it again. For a scheduled job, it only locks the row in `scheduled`.
     for step in ["ready", "scheduled"] {
         if step == "scheduled" {
             assert_eq!(operate::reschedule(&mut on, &[job]).await.unwrap(), [job]);

@@ -18,7 +18,7 @@ async fn jobs_that_expire_beside_a_refused_verdict_are_not_reported_as_lost_leas
     let refused = Do { act: Act::Ok("refused".into()) }.enqueue(&db.pool).await.unwrap().id();
     let late = Do { act: Act::Ok("late".into()) }.enqueue(&db.pool).expires_in(Duration::from_millis(500)).await.unwrap().id();
     delete_entries(&db).await;
-    // The first verdict is delayed, so that the verdicts of the other jobs are settled together.
+    // The first verdict is delayed, so that the other jobs are settled together.
     let trigger = format!(
         "create function public.delay() returns trigger language plpgsql as $$ begin
            if new.id = {slow} then perform pg_sleep(2); end if;

@@ -154,7 +154,7 @@ async fn a_holder_expires_only_due_jobs_by_the_databases_clock_and_releases_the_
     assert_eq!(db.count("select sum(cardinality(ids))::bigint from queue.lease").await, 2);
     assert_eq!(operate::unblock(&mut on).await.unwrap(), 1);
     assert_eq!(db.state(behind).await, Some(JobState::Ready));
-    // A repeated request, as after a lost reply or from a zombie, is rejected for all jobs.
+    // A repeated request, for example after a lost reply or from a zombie, is rejected for all jobs.
     assert_eq!(expire_held(&mut on, &verdicts).await.unwrap().len(), 7);
     db.finish().await;
 }

@@ -60,7 +60,7 @@ async fn after_any_number_of_checks_a_job_is_checked_again_within_minutes() {
     let worker = register(&mut on).await.unwrap();
     let held = claim(&mut on, worker, 1).await.unwrap();
     expire_now(&db, &[job]).await;
-    // The job has two entries, and both are due.
+    // Gives the job a second entry. Both entries are due.
     run(&mut on, "update queue.expiry set looks = 32767; insert into queue.expiry (at, id, looks) select at - interval '1 s', id, 32767 from queue.expiry").await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 0, "it runs");
     let later = "select count(*) from queue.expiry where looks = 32767 and at between now() + interval '5 minutes' and now() + interval '6 minutes'";
@@ -79,7 +79,7 @@ async fn a_lock_on_the_table_of_expiries_stops_only_jobs_that_expire() {
     assert_eq!(Do::enqueue_all(jobs(), &mut on).key("k").meta("a", 1).await.unwrap(), 2);
     assert!(Do::enqueue_all(jobs(), &mut on).expires_in(HOUR).await.unwrap_err().to_string().contains("55P03"));
     holder.rollback().await.unwrap();
-    // Jobs of one bulk enqueue can have different expiry times.
+    // Jobs in one bulk enqueue can have different expiry times.
     let mut batch = Batch::new();
     for (job, hours) in jobs().into_iter().zip(1..) {
         batch.add(job).unwrap().expires_in(hours * HOUR);

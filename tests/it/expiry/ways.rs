@@ -26,8 +26,8 @@ impl queue_core::Handler for ByType {
     }
 }
 
-/// Returns the number of seconds from the job's due time to its expiry, or from its enqueue if it has no due time. Returns -1 if the job
-/// has no matching expiry entry.
+/// Returns the number of seconds from the job's due time until its expiry. A job without a due time counts from its enqueue. Returns -1 if
+/// the job has no matching expiry entry.
 async fn seconds(db: &TestDb, job: JobId) -> i64 {
     let text = "select round(extract(epoch from e.at - coalesce(s.run_at, queue.enqueued_at(j.id))))::bigint
       from queue.job j join queue.expiry e on e.id = j.id and queue.expiry_text(e.at) = j.system ->> 'expires_at'

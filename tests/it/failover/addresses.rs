@@ -1,4 +1,4 @@
-//! Tests the choice of the host, and the error if no host is suitable.
+//! Tests host selection, and the error if no host is suitable.
 
 use queue_worker::Error;
 use tokio::net::TcpListener;

@@ -107,8 +107,8 @@ async fn a_locked_node_of_many_jobs_delays_no_other() {
     db.finish().await;
 }
 
-/// More nodes are cancelled than a pass fills with payloads. Another session has locked the edge of the first cancelled node. A single
-/// pass must nevertheless release all remaining nodes.
+/// The number of cancelled nodes exceeds the number of payloads that a pass fills. Another session has locked the edge of the first
+/// cancelled node. A single pass must nevertheless release all remaining nodes.
 #[tokio::test]
 async fn nodes_that_no_longer_wait_take_no_share_of_a_pass() {
     let db = db().await;
@@ -159,8 +159,8 @@ async fn the_cancellation_of_a_flow_delays_no_verdict() {
     let flow_job = queue.job(flow.id());
     let cancelling = flow_job.cancel_flow();
     let settling = async {
-        // A settle may occur at any time and never waits, because the cancellation holds no other lease while it waits for the second
-        // lease.
+        // Locking the first lease, as a settle does, is not delayed. The cancellation holds no lease lock while it sleeps between its tries
+        // to lock the second lease.
         for _ in 0..20 {
             let mut tx = settler.begin().await.unwrap();
             tx.run("set local lock_timeout = '400ms'").await;
@@ -278,7 +278,7 @@ async fn the_jobs_of_a_node_that_never_begins_are_cancelled_without_running() {
     db.finish().await;
 }
 
-/// A node is cancelled while a consumer is about to release some of its jobs. The released jobs must be cancelled as well.
+/// A node is cancelled while an uncommitted transaction releases some of its jobs. The released jobs must be cancelled as well.
 #[tokio::test]
 async fn a_job_released_during_a_cancel_is_cancelled() {
     let db = db().await;

@@ -1,4 +1,4 @@
-//! Tests nodes that are cancelled, expire, are discarded or crash, and nodes that end without a notification.
+//! Tests nodes that are cancelled or discarded, expire or crash, and nodes that end without a notification.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests nodes of many jobs, flows within flows, and a job that runs after another job.
+//! Tests nodes with many jobs, nested flows, and a job that runs after another job.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ async fn a_node_of_many_jobs_begins_once_the_node_before_it_has_completed() {
     db.finish().await;
 }
 
-/// Two attempts open the node. The node nevertheless runs at most its maximum number of jobs.
+/// Two attempts open the node, but at most `in_flight` jobs of the node are released.
 #[tokio::test]
 async fn a_node_is_opened_once_and_runs_at_most_its_maximum() {
     let db = db().await;

@@ -1,4 +1,4 @@
-//! Tests concurrent ends of predecessors in every order. A node is released once, and no release is lost.
+//! Tests predecessors that end concurrently, in every order. A node is released once, and no release is lost.
 
 use queue_core::{
     JobId, JobState,

@@ -19,7 +19,7 @@ async fn only_a_finished_awaited_job_leaves_a_hint() {
         db.count(hints).await
     };
     assert_eq!(report().await, 0, "none has finished");
-    // A report about running jobs, as from a zombie, leaves no hint.
+    // A report about running jobs, for example from a zombie, leaves no hint.
     db.run(&format!("delete from queue.ready where id in ({a}, {b});
         insert into queue.lease (token, worker, ids, attempts, crashes) values (gen_random_uuid(), gen_random_uuid(), '{{{a}, {b}}}', '{{1, 1}}', '{{0, 0}}')")).await;
     assert_eq!(report().await, 0, "they run");

@@ -1,5 +1,5 @@
-//! Tests verdicts on completed jobs that leave no record. A verdict deletes only its own job, and only while the verdict's lease contains
-//! the job.
+//! Tests the verdict `forget`, which deletes a completed job instead of recording it. The verdict deletes only its own job, and only while
+//! the verdict's lease contains the job.
 
 use queue_core::{JobId, runner::OrderingKey};
 use sqlx::{Connection as _, PgConnection};

@@ -99,8 +99,8 @@ async fn jobs_released_together_are_queued_in_the_order_of_their_ids() {
     db.finish().await;
 }
 
-/// Checks that `act` locks rows in order. Another session locks the second of two rows, which comes first physically. A statement that
-/// locks in order holds the lock of the first row while it waits.
+/// Checks that `act` locks rows in order. Another session locks the second of two rows, which is first in physical order. A statement
+/// that locks in order holds the lock on the first row while it waits for the second.
 pub(super) async fn locks_in_order(db: &TestDb, rows: &'static str, act: impl AsyncFnOnce(&mut PgConnection)) {
     let (mut holder, mut watch, mut waiter) = (connect(db).await, connect(db).await, without_indexes(db).await);
     let mut held = holder.begin().await.unwrap();

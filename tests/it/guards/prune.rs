@@ -84,7 +84,7 @@ async fn a_type_with_a_shorter_retention_is_scanned_page_by_page_by_one_session(
         let gone = create_finished(&mut on, entries, "brief", 3, 3).await;
         let recent = create_finished(&mut on, entries, "brief", 0, 1).await;
         let last = create_finished(&mut on, entries, "brief", 3, 1).await;
-        // These jobs were enqueued just now, so their retention cannot have ended yet. The scan skips them.
+        // This job was enqueued just now, so its retention cannot have ended yet. The scan skips the job.
         let fresh: Vec<JobId> = sqlx::query_scalar("select queue.enqueue('brief', '{}')").fetch_all(&mut on).await.unwrap();
         sqlx::query(entries).bind(&fresh).bind(3).execute(&mut on).await.unwrap();
         sqlx::raw_sql("delete from queue.ready").execute(&mut on).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests queries of one job while every table also has rows of other jobs. Each query returns only the job's own rows.
+//! Tests queries about one job while every table also has rows of other jobs. Each query returns only the job's own rows.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
@@ -6,9 +6,9 @@ use tests::TestDb;
 
 use super::connect;
 
-/// Creates jobs whose ids are in one span, whenever the test runs. Each job has failed twice and has reported progress. Returns the id
-/// before the first job's id. Jobs 1 and 9 completed together, 2 and 12 separately. Jobs 3 and 13 are cancelled, 4 and 14 are dead. Jobs
-/// 5 and 15 are scheduled, 6 and 16 are running, 7 and 17 are blocked, and 8 is ready.
+/// Creates jobs whose ids are in one span, regardless of when the test runs. Each job has failed twice and has reported progress. Returns
+/// the id before the first job's id. Jobs 1 and 9 completed together, 2 and 12 separately. Jobs 3 and 13 are cancelled, 4 and 14 are dead.
+/// Jobs 5 and 15 are scheduled, 6 and 16 are running, 7 and 17 are blocked, and 8 is ready.
 async fn crowd(on: &mut PgConnection) -> i64 {
     let text = "do $$ declare
         base bigint := (queue.id_at(now()) >> 33) << 33;

@@ -1,5 +1,5 @@
-//! Tests the statements that write and delete progress reports. A report is accepted only while its lease contains the job, like a
-//! verdict. A report is deleted only if it is unchanged since its job was found to be finished.
+//! Tests the statements that write and delete progress reports. Like a verdict, a report is accepted only while its lease contains the
+//! job. A report is deleted only if it is unchanged since its job was found to be finished. Also tests the statements for waiters.
 
 use queue_core::{JobId, Store};
 use sqlx::Connection as _;

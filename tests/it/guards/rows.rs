@@ -1,4 +1,4 @@
-//! Tests the size limits of a row of history, of a lease, and of the tables.
+//! Tests the limits of history rows and leases, and the constraints of the tables.
 
 use tests::{
     TestDb, operate,
@@ -17,12 +17,12 @@ async fn a_row_of_history_is_of_one_lane_one_day_and_one_span() {
     let span = 1_i64 << 33;
     let spans = (MIDNIGHT >> 33 << 33) + 5 * span;
     let mut shift = 0;
-    // A large lease becomes a row of history unchanged. The jobs of small leases are sorted first.
+    // The jobs of a large lease are written to history in their stored order. The jobs of small leases are sorted first.
     for (whole, half) in [(true, 60), (true, 3), (false, 3)] {
         for (border, of) in [(MIDNIGHT, &of[..1]), (spans, &of[..1]), (spans + span / 2, &of[..])] {
             shift += 1000;
             let ids: Vec<i64> = (-half..half).map(|n| border + n * 4_000 + if n < 0 { -shift } else { shift }).collect();
-            // The statements sort the ids of small leases, so these ids may be in any order.
+            // Store the ids of small leases in reverse, because the statements must sort them.
             let lying: Vec<i64> = if half < 60 { ids.iter().rev().copied().collect() } else { ids.clone() };
             let mut lease = leased(&mut connection, &lying, of).await;
             let refused = if whole {

@@ -8,7 +8,7 @@ use tests::{
 
 use super::connect;
 
-/// Statement that replaces `state_of` with a function that first requeues a dead job with a delay of one hour.
+/// Statements that replace `state_of` with a function that first requeues a dead job with a delay of one hour.
 const RISES: &str = "alter function queue.state_of(bigint) rename to state_now;
   create function queue.state_of(id bigint) returns text language plpgsql as $$
   begin

@@ -4,7 +4,8 @@ use super::{cases, sql};
 
 const STATES: &str = "select id, state from queue.jobs order by id";
 
-/// Creates expired jobs, and a function that first makes all postponed checks due and then expires the due jobs.
+/// SQL that creates jobs with `$given` and moves their deadlines into the past. Also defines the function `look`, which makes all postponed
+/// expiry checks due and then expires the due jobs.
 macro_rules! expiring {
     ($given:literal) => {
         concat!(

@@ -5,7 +5,7 @@ use super::{cases, sql};
 const STATES: &str = "select id, state from queue.jobs order by id";
 const STEPS: &str = "select id, name from queue.step order by id, name";
 
-/// Query that claims jobs of the type `do` under its limit per key. `$1` lists the tokens of ended leases.
+/// Query that claims jobs of the type `do` under its per-key limit. `$1` lists the tokens of ended leases.
 const CLAIM_KEYED: &str = "select array_agg(c.id order by c.id)
   from queue.claim_keyed(gen_random_uuid(), token('worker'), array[queue.hash('type:do')],
     array[queue.lane_id('default', 'do', 100, false)], array[0], array[true], array[50], 50, $1, 0, null) c where c.id is not null";
@@ -37,7 +37,7 @@ cases! {
         meanwhile: &[("array[token('B')], jobs('b'), '{1}', '{null}', '{here}', '{\"{}\"}', '{null}'", "B b")],
         left: ("select id, stage from queue.progress", "b here", ""),
     }
-    /// For the job in the locked lease, the result reports that the lease is locked.
+    /// For the job under the locked lease, the result reports that the lease is locked.
     fn signals_are_received_beside_a_lease_that_is_locked {
         given: "select put('a'), put('b'); select lease('A', 'a'), lease('B', 'b'); select queue.signal(id, 'go', '1') from queue.job",
         held: "select from queue.lease where token = token('A') for update", act: sql!("receive"),

@@ -1,4 +1,5 @@
-//! Tests statistics that temporarily cannot be written. The jobs continue, the failure is reported, and the statistics are written later.
+//! Tests statistics that cannot be written. The jobs continue, and the failure is reported. The statistics are written later, or dropped if
+//! the server keeps refusing them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Tests statistics queries: in steps or as one total, and for all or some queues and types. Also tests the SQL functions.
+//! Tests statistics queries, with time steps and as one total, for all or some queues and types. Also tests the corresponding SQL
+//! functions.
 
 use std::time::Duration;
 

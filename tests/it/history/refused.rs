@@ -8,13 +8,13 @@ use tests::{Act, Do, TestDb, WorkerProcess, effects, within};
 
 use super::together;
 
-/// Statement that simulates a disk that is full only for rows of completed jobs.
+/// Statements that simulate a disk that is full only for rows of completed jobs.
 const FULL: &str =
     "create function full_disk() returns trigger language plpgsql as $$ begin raise exception using errcode = '53100'; end $$;
   create trigger full_disk before insert on queue.done for each row execute function full_disk();
   create trigger full_disk before insert on queue.done_many for each row execute function full_disk()";
 
-/// Statement that frees the simulated disk. Dropping the triggers instead would need a lock that conflicts with verdicts.
+/// Statement that ends the simulation. Dropping the triggers instead would require a lock that conflicts with verdicts.
 const ROOM: &str = "create or replace function full_disk() returns trigger language plpgsql as 'begin return new; end'";
 
 #[tokio::test]
@@ -26,9 +26,9 @@ async fn verdicts_refused_after_an_outage_longer_than_a_lease_are_counted_once()
     let mut first = start();
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
     within(Duration::from_secs(30), "it has run", async || effects(&db.pool, job).await.unwrap() == 1).await;
-    // This pause is longer than the lease, so the worker cannot know whether a rejected verdict was written.
+    // The outage lasts longer than the lease, so the worker cannot know whether a rejected verdict was written.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    // The deletion of its registration ends the worker's lease, so another worker runs the job again. The first worker keeps retrying its
+    // Without its registration, the worker loses its lease, so another worker runs the job again. The first worker keeps retrying its
     // verdict until the disk has room.
     db.pool.execute("delete from queue.worker").await.unwrap();
     let mut second = start();

@@ -1,4 +1,4 @@
-//! Tests queries of a month of statistics of two hundred pairs of a queue and a type, with the latest counts of ten workers. Measures the
+//! Tests queries over a month of statistics for 200 pairs of queue and job type, and over the latest counts of ten workers. Measures the
 //! number of rows that a query reads.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tests::TestDb;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Statement that writes 512,000 totals, and the counts that ten workers reported in the last half minute.
+/// SQL that writes about 512,000 totals, and the counts that ten workers reported in the last half minute.
 const FILL: &str = "
 insert into queue.tally_total
 select s.step, at, case when q = 0 then '' else 'queue' || (q - 1) / 10 end, case when q = 0 then '' else 'type' || (q - 1) % 10 end,

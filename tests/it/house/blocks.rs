@@ -5,7 +5,7 @@ use super::{LIBRARIES, assert_none, files, read};
 
 /// A code block of a page.
 struct Block<'a> {
-    /// Number of the line with the opening fence, from 1.
+    /// 1-based line number of the opening fence.
     number: usize,
     /// Language and flags, such as `rust,ignore`.
     info: &'a str,
@@ -31,12 +31,12 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
 /// Text that marks a block as not compiled. `#[sqlx::test]` needs a feature of sqlx that the workspace does not enable.
 const NOT_COMPILED: &str = "#[sqlx::test]";
 
-/// Returns whether the block is Rust code. A block with only a flag of rustdoc, or without a language, is Rust code as well.
+/// Returns whether the block is Rust code. A block without a language, or with only a rustdoc flag, is also Rust code.
 fn is_rust(block: &Block) -> bool {
     ["rust", "ignore", "no_run", ""].contains(&block.info.split(',').next().unwrap_or_default())
 }
 
-/// Joins the lines without indentation and empty lines, so that a block can be found in another text.
+/// Joins the non-empty lines without their indentation, so that a block can be found in another text.
 fn comparable<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
     let lines = lines.into_iter().map(str::trim).filter(|line| !line.is_empty());
     lines.fold("\n".to_owned(), |text, line| text + line + "\n")

@@ -85,7 +85,7 @@ fn without_exports(code: &str) -> String {
     split_exports(code).1
 }
 
-/// Returns every path in the text that begins with `crate`, `super` or `self`. Each name of a group gets the prefix of the group.
+/// Returns every path in the text that begins with `crate`, `super` or `self`. Each name in braces becomes a path of its own.
 pub(super) fn named(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for first in ["crate", "super", "self"] {
@@ -100,7 +100,7 @@ pub(super) fn named(code: &str) -> Vec<Vec<String>> {
     paths
 }
 
-/// Parses the text after `before::`. Returns the length of the parsed path.
+/// Parses the text after `before::` and adds its paths to `paths`. Returns the length of the parsed text.
 fn follow(before: Vec<String>, text: &str, paths: &mut Vec<Vec<String>>) -> usize {
     let word = first_word(text);
     if !word.is_empty() {

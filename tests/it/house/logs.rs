@@ -26,7 +26,7 @@ fn arguments(text: &str) -> &str {
     text
 }
 
-/// Returns the string literals in a text, with continued lines joined and each placeholder as `..`.
+/// Returns the string literals in a text, with continued lines joined and each placeholder replaced by `..`.
 fn literals(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     // A quote in a character literal does not start a string.
@@ -60,7 +60,7 @@ fn without_placeholders(text: &str) -> String {
     parts.fold(first, |all, part| all + ".." + part.split_once('}').map_or(part, |(_, rest)| rest))
 }
 
-/// Returns the text constants of a file, by name.
+/// Returns the string constants of a file, by name.
 fn constants(code: &str) -> BTreeMap<&str, String> {
     let starts = code.match_indices("const ").map(|(at, _)| &code[at + "const ".len()..]);
     let texts = starts.filter_map(|rest| rest.split_once(": &str =").filter(|(name, _)| !name.contains(' ')));

@@ -40,8 +40,8 @@ fn the_page_of_job_options_has_the_table_of_the_macro() {
     assert_eq!(shown, documented, "in the same order");
 }
 
-/// Returns the parts that are names of environment variables for users. `QUEUE_MUTANTS` and `QUEUE_WRITE_DOCS` exist only in builds for
-/// tests.
+/// Returns the parts that name environment variables for users. Omits `QUEUE_MUTANTS` and `QUEUE_WRITE_DOCS`, which exist only in test
+/// builds.
 fn variables<'a>(parts: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let is_name = |part: &&str| {
         part.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_') && (part.starts_with("QUEUE_") || *part == "DATABASE_URL")
@@ -58,7 +58,7 @@ fn the_page_of_settings_has_every_variable() {
     assert_none(&faults, "docs/SETTINGS.md has the environment variables of the libraries");
 }
 
-/// Enums of errors, each with its file.
+/// Public error enums, each with its file.
 const ERRORS: [(&str, &str); 3] =
     [("Error", "queue-core/src/error.rs"), ("WaitError", "queue-core/src/results/error.rs"), ("Error", "queue-worker/src/error.rs")];
 

@@ -100,7 +100,7 @@ fn the_scanner_of_statements_finds_unqualified_names() {
     assert!(unqualified("select queue.next_id() from queue.ready r using held h", &ours).is_empty());
 }
 
-/// A statement that is planned at each call pays for the planning each time. A measurement must show that the plan is worth this cost.
+/// A statement that is planned on every call pays for the planning each time. A measurement must show that the plan is worth this cost.
 #[test]
 fn no_statement_is_planned_at_each_call_without_a_measured_reason() {
     let (mut faults, mut seen) = (Vec::new(), 0);

@@ -54,7 +54,7 @@ const SECTIONS: [(&str, &[&str]); 8] = [
     ("Statistics", &["counts", "oldest", "backlog", "history", "quantile", "workers"]),
 ];
 
-/// SQL function of a migration.
+/// SQL function that a migration creates.
 struct Function {
     /// Arguments and result.
     signature: String,

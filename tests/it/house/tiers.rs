@@ -1,11 +1,11 @@
 //! Checks the tiers of the tests. Each ignored test has a command, and each command is explained. The plan `.ci/tier2` lists the commands
-//! that a change of each file requires.
+//! that a change to each file requires.
 
 use std::{collections::BTreeSet, process::Command};
 
 use super::{assert_none, read, root, sources};
 
-/// Commands of `.cargo/config.toml` that run ignored tests.
+/// Aliases in `.cargo/config.toml` that run ignored tests.
 const COMMANDS: [&str; 5] = ["deep", "browser", "ui", "examples", "matrix"];
 
 #[test]
@@ -57,7 +57,7 @@ fn every_file_names_the_commands_that_a_change_of_it_needs() {
     assert_none(&gone.cloned().collect::<Vec<_>>(), "named in .ci/tier2, and no file");
 }
 
-/// Returns the lines of `.ci/tier2`: a command, and the paths whose changes require the command.
+/// Returns the lines of `.ci/tier2`, each as a command and the paths whose changes require the command.
 fn plan() -> Vec<(String, Vec<String>)> {
     let text = read(".ci/tier2");
     let lines = text.lines().filter(|line| !line.starts_with('#'));

@@ -1,4 +1,4 @@
-//! Checks that no test asserts a maximum duration or a minimum rate, because that would measure the machine.
+//! Checks that no test asserts a maximum duration or a minimum rate, because such an assertion would test the machine.
 
 use super::{assert_none, sources};
 
@@ -17,7 +17,7 @@ fn no_test_asserts_on_how_long_something_took() {
     assert_none(&faults, "assert on counts, on the order of rows or on a lower bound; a figure of a clock belongs to the bench");
 }
 
-/// Returns the name of the variable to which a source line assigns an elapsed time.
+/// Returns the name of the variable to which a source line assigns an elapsed time, or of the collection to which it pushes one.
 fn measured(line: &str) -> Option<&str> {
     let (before, _) = line.split_once(".elapsed()")?;
     let assigned =

@@ -1,4 +1,5 @@
-//! Checks which files decide the outcome of an attempt, and that other code depends on neither outcomes nor the worker's clock.
+//! Checks which files decide and name verdicts, that attempts do not touch the database, and that no decision depends on the worker's
+//! clock.
 
 use queue_core::runner::Ending;
 
@@ -47,7 +48,7 @@ fn only_retry_decides_between_a_retry_and_a_dead_letter() {
     for (path, text) in library_code().filter(|(path, _)| path != RETRY) {
         for (number, line) in text.lines().enumerate().filter(|(_, line)| line.contains("Verdict::Retry") || line.contains("Verdict::Dead"))
         {
-            // Left of an arrow or in `matches!`, the verdict is a pattern and is not created.
+            // Left of an arrow, in `matches!` or after `let`, the verdict is a pattern and is not constructed.
             let last = line.rfind("Verdict::Retry").max(line.rfind("Verdict::Dead")).unwrap_or_default();
             if line[last..].contains("=>") || line.contains("matches!(") || line.contains("let Verdict::") {
                 patterns += 1;

@@ -1,5 +1,5 @@
-//! Tests many keys and producers with delayed commits, failures, dead letters and killed workers. No job of a key begins before every
-//! earlier committed job of the key has ended.
+//! Tests many keys and producers with delayed commits, failures, dead letters and killed workers. No job of a key begins before all
+//! jobs of the key that committed earlier have ended.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tests::{Ordered, RUNS, TestDb, WorkerProcess, violations, within};
 
 use sqlx::Connection as _;
 
-/// Numbers of keys, jobs and processes, and the intervals of the test.
+/// Numbers of keys, jobs per key, producers, workers and kills, the interval between kills, and the timeout for the remaining jobs.
 #[derive(Clone, Copy)]
 struct Size {
     keys: u32,
@@ -60,7 +60,7 @@ async fn the_same_with_200_keys_200_jobs_each_and_6_workers() {
     .await;
 }
 
-/// Commit order of the jobs, recorded just before each commit while the transaction still holds the lock of the key.
+/// Commit order of the jobs, recorded just before each commit, while the transaction still holds the locks on its keys.
 #[derive(Default)]
 struct Commits {
     next: AtomicU64,
@@ -90,7 +90,7 @@ async fn crowd(size: Size) {
     for producer in producers {
         producer.await.unwrap();
     }
-    // The operator requeues dead letters that block their keys. Other dead letters stay.
+    // Requeue the dead letters that block their keys, as an operator would. Other dead letters stay.
     within(size.patience, "every key has gone on to its end", async || {
         raise(&db).await;
         db.count("select count(*) from queue.blocked").await

@@ -8,7 +8,7 @@ use tests::{Do, Sql as _, TestDb, WorkerProcess, operate, protocol};
 
 use super::{claim, enqueue, enqueue_skipping, step, unblock};
 
-/// Returns a connection with a short lock timeout.
+/// Returns a connection with a lock timeout, so that an unexpected wait for a lock fails.
 async fn impatient(db: &TestDb) -> PgConnection {
     let mut connection = db.connect().await;
     connection.run("set lock_timeout = '10s'").await;

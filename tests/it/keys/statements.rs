@@ -1,5 +1,5 @@
-//! Tests the statements for ordering keys in every order of two transactions that could block a key permanently or let two jobs of the
-//! key run at the same time.
+//! Tests the statements for ordering keys, with two transactions in every order that could block a key permanently or let two of its jobs
+//! run at the same time.
 
 use queue_core::{Batch, Error, Job as _, JobRef, JobState, Queue, Store};
 use sqlx::Connection as _;
@@ -34,7 +34,7 @@ async fn a_commit_that_comes_after_the_settle_of_the_job_before_it_is_not_forgot
     let lease = claim(&mut c).await;
     let mut tx = producer.begin().await.unwrap();
     let late = enqueue(&mut tx, "a").await;
-    // Neither statement waits for the producer.
+    // Neither the settle nor `unblock` waits for the producer.
     assert!(protocol::settle(&mut c, &lease.all("complete")).await.unwrap().is_empty());
     assert_eq!(unblock(&mut c).await, 0);
     assert_eq!(db.state(first).await, Some(JobState::Completed));

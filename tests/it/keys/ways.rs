@@ -142,7 +142,7 @@ async fn an_idle_worker_is_notified_of_a_key_that_continues() {
     db.run_while(db.worker(), async {
         let first = enqueue(&mut c, "a").await;
         db.until(first, JobState::Completed).await;
-        // Both jobs are behind a job that is scheduled for an hour later and then cancelled.
+        // Two jobs wait behind a job that is scheduled for an hour later and then cancelled.
         let head = Do::ok().enqueue(&mut c).key("a").after(Duration::from_hours(1)).await.unwrap().id();
         let (next, last) = (enqueue(&mut c, "a").await, enqueue(&mut c, "a").await);
         db.until_asleep().await;

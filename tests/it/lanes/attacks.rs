@@ -63,7 +63,7 @@ async fn housekeep(on: &mut PgConnection, step: Step) {
     }
 }
 
-/// Returns all interleavings of two sequences of steps. `true` is a step of the first sequence.
+/// Returns all interleavings of two sequences with these lengths. `true` stands for a step of the first sequence.
 fn orders(one: usize, other: usize) -> Vec<Vec<bool>> {
     if one == 0 || other == 0 {
         return vec![[vec![true; one], vec![false; other]].concat()];

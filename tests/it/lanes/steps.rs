@@ -1,5 +1,5 @@
-//! Tests the steps that delete a lane, one step at a time: the rows that the step changes, their number, and the rows that the step
-//! leaves to other sessions.
+//! Tests the steps that delete a lane, one step at a time: the rows that each step changes, their number, and the rows that it leaves to
+//! other sessions.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{Sql as _, TestDb, eventually, lanes, operate};

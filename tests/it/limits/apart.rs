@@ -26,7 +26,7 @@ impl Handler for Free {
     }
 }
 
-/// Runs a hundred jobs without a limit, one after the other. If each job waited for a second, the test would time out.
+/// Runs a hundred jobs without a limit, one after the other. If each job waited one second, the test would time out.
 async fn free_jobs(db: &TestDb) {
     Free { left: 99 }.enqueue(&db.pool).await.unwrap();
     db.until_count(&begun("job_type = 'limits_free'"), 100).await;
@@ -36,7 +36,7 @@ async fn free_jobs(db: &TestDb) {
 #[ignore = "deep"]
 async fn claims_that_fail_under_one_limit_stop_nothing_else() {
     let db = fresh().await;
-    // Claims under this limit fail, as on a full disk or a corrupt page.
+    // Claims under this limit fail, as if the disk were full or a page corrupt.
     db.run("alter table queue.permit add constraint broken check (gate <> queue.hash('type:limited'))").await;
     db.run_while(worker(&db).register::<Free>(), async {
         let waits = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();

@@ -19,15 +19,15 @@ use super::{
     fresh, set, span, worker,
 };
 
-/// Number of jobs. Exceeds both the scan limit of a claim and the number of jobs that one pass moves into the fair queue.
+/// Number of jobs that exceeds both the scan limit of a claim and the number of jobs that one pass moves into the fair queue.
 const MANY: u32 = 8000;
 
-/// Statement that moves all jobs out of the fair queue, to the lanes in which a promotion or an enqueue of an earlier release leaves jobs.
+/// Statement that moves all jobs out of the fair queue, into the lanes where a promotion, or an enqueue by an earlier release, leaves them.
 const OUTSIDE_OF_LINES: &str = "with taken as (delete from queue.ready returning id, lane)
     insert into queue.ready (lane, seq, id) select queue.paired_lane(lane), queue.next_id(), id from taken order by id";
 
-/// More jobs of the key `a` than one pass moves into the fair queue precede the last job, which has the key `b`. The last job
-/// nevertheless gets its turn, while a job of the key `a` is running.
+/// The last job has the key `b`, and is preceded by more jobs of the key `a` than one pass moves into the fair queue. The last job
+/// nevertheless gets its turn while a job of the key `a` is running.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_job_behind_many_others_outside_of_lines_is_moved_in() {
@@ -100,7 +100,7 @@ async fn jobs_of_many_keys_without_permits_delay_no_other_kind_under_their_limit
     }
 }
 
-/// The lease was claimed before the limit existed. It also contains jobs that the limit does not cover.
+/// The lease is older than the limit, and also contains jobs that the limit does not cover.
 #[tokio::test]
 async fn jobs_of_an_adopted_lease_release_the_permit_of_their_key_one_by_one() {
     let (db, mut on, worker) = with(0).await;

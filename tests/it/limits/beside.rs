@@ -145,7 +145,7 @@ async fn a_batch_or_a_job_of_it_that_slows_down_slows_its_limit() {
             db.until_count("select count(*) from queue.jobs where state = 'completed'", 8).await;
         })
         .await;
-        // Only the three jobs of one batch began before the time until which the limit was closed.
+        // Only the three jobs of one batch began before the limit opened again.
         let early = "select count(*) from queue.gate g, effect_span s where s.began < g.not_before";
         let waits = "select count(*) from queue.gate g, (select min(ended) as at from effect_span) s
             where g.not_before >= s.at + interval '1500 ms'";

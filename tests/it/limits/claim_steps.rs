@@ -174,12 +174,12 @@ pub(super) enum Step {
     Fill(&'static str, &'static str),
     /// Moves jobs into the fair queue under their keys. All jobs without a key count as one key.
     LineUp,
-    /// Claims up to this number of jobs from the default queue under the limit of the type. Contains the expected jobs, and the reason why
-    /// the limit is closed afterwards.
+    /// Claims up to this number of jobs from the default queue under the limit of the type. The second field is the expected number of
+    /// claimed jobs for each fairness key. The third field is the reason why the limit is closed afterwards, or `None` if it is open.
     Takes(i32, &'static str, Option<&'static str>),
     /// Like `Takes`, but under a per-key limit.
     TakesByKey(i32, &'static str, Option<&'static str>),
-    /// Like `Takes`, but from any queue and under the given limits. The flag selects per-key limits.
+    /// Like `Takes`, but from the given queue and under the given limits. The flag selects per-key limits.
     TakesUnder(bool, &'static [&'static str], &'static str, i32, &'static str, Option<&'static str>),
     /// Ends the lease of the claim with this index and reports the lease to the next claim.
     Ends(usize),

@@ -13,7 +13,7 @@ async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Opti
     ask(on, worker, ClaimArguments { by_key: false, limits: &["type:t"], lanes, most: 1, freed, slack: 0, floors }).await.unwrap()
 }
 
-/// Claims up to `most` jobs under the per-key limit, one per fair key.
+/// Claims up to `most` jobs under the per-key limit of their type.
 async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> LimitedClaim {
     let lanes = &[("default", true, 0, most)];
     ask(on, worker, ClaimArguments { by_key: true, limits: &["type:t"], lanes, most, freed, slack: 0, floors }).await.unwrap()

@@ -73,7 +73,7 @@ async fn a_limit_that_becomes_keyed_waits_for_all_workers_and_counts_running_job
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a"; 5].into_iter().chain(["b"; 5])).await;
     on.run("select queue.enqueue('t', '{}') from generate_series(1, 3)").await;
-    // Four jobs begin before the limit is set: two jobs without a key, and one job of each key.
+    // Four jobs begin before the limit is set: two jobs without a key, and one job for each of the keys `a` and `b`.
     let lease = tests::protocol::claim(&mut on, worker, 2).await.unwrap();
     assert_eq!(lease.ids().len(), 2);
     let of_lines = tests::lines::claim_lines(&mut on, worker, 0, 2).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests per-key limits, one function at a time: the end of a key's limit, and the reported permits of each key.
+//! Tests per-key limits, one function at a time: the removal of a key's own limit, and the free permits reported for each key.
 
 use sqlx::{Connection as _, FromRow, PgConnection};
 use tests::{
@@ -49,7 +49,7 @@ async fn starts_of_a_key_leave_its_windows_gradually_and_count_for_no_other() {
     on.run(began).await;
     let short = room(&mut on, "rated", "short").await;
     assert!(waits(&short, 15.0), "two began within a third of a minute: {short:?}");
-    // The key `long` has more starts in the window than the rate allows, as after the rate has been lowered. The key waits until enough
+    // The key `long` has more starts in the window than the rate allows, which happens if the rate is lowered. The key waits until enough
     // starts have left the window.
     let long = room(&mut on, "rated", "long").await;
     assert!(waits(&long, 30.0), "eight began within a minute: {long:?}");
@@ -146,7 +146,8 @@ async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_max
     }
 }
 
-/// The lease was claimed before the limit existed. It also contains jobs of another queue, which the limit does not cover.
+/// The lease is claimed before the limits exist. It also contains jobs of the queue `default`, which the limit `queue:other` does not
+/// cover.
 #[tokio::test]
 async fn a_lease_holds_permits_of_an_unkeyed_limit_only_for_covered_jobs() {
     let (db, mut on, worker) = with(0).await;

@@ -10,7 +10,7 @@ use tests::{Act, Do, Sql as _, TestDb, within};
 
 use super::{BEGUN, UNTIL_GO, begun, fresh, held_equals_the_leases, most_at_once, rates::RatedByKey, set, span_of};
 
-/// One of two job types that share a limit by account.
+/// First of two job types that share a limit per account.
 #[job(limit(name = "account", key = self.account, concurrency = 2), backoff = fixed("20ms"), max_attempts = 20)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct OfAccount {
@@ -20,7 +20,7 @@ pub(super) struct OfAccount {
     pub(super) fails: u32,
 }
 
-/// Job that enqueues the next job of its type.
+/// Second of two job types that share a limit per account. If `left` is positive, the job first enqueues a successor of its own type.
 #[job(limit(name = "account", key = self.of))]
 #[derive(Serialize, Deserialize)]
 struct AlsoOfAccount {
@@ -74,7 +74,7 @@ async fn no_more_of_a_key_run_concurrently_than_the_limit_and_each_attempt_begin
     db.finish().await;
 }
 
-/// The jobs of the other account run one after the other. If each job waited for a second, the test would time out.
+/// The jobs of account 2 run one after the other. If each job waited for a second, the test would time out.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_key_whose_jobs_hang_delays_no_other_and_an_operator_can_raise_its_limit() {

@@ -9,14 +9,14 @@ use tests::{Act, Do, Sql as _, TestDb, WorkerProcess, eventually};
 
 use super::{BEGUN, UNTIL_GO, Unlimited, begun, fresh, set, worker};
 
-/// Statement that quarantines the jobs, as after one crash of the first job and two crashes of the last.
+/// Statement that quarantines both ready jobs, as if the first job had crashed once and the second job twice.
 const SUSPECTED: &str = "with taken as (delete from queue.ready returning id)
     insert into queue.ready (lane, seq, id, crashes)
     select queue.ensure_lane('default', 'unlimited', 100::smallint, true), queue.next_id(), id, (row_number() over (order by id))::smallint
     from taken";
 
-/// Creates two quarantined jobs while another job is running. The first job has one crash and cannot be claimed, so a claim takes the
-/// second job.
+/// Creates two quarantined jobs while another job is running. The first job has crashed once, the second job twice. The caller makes sure
+/// that the first job cannot be claimed, so a claim takes the second job.
 async fn suspects(db: &TestDb, keys: [&str; 2]) -> [JobId; 2] {
     Unlimited { ms: UNTIL_GO }.enqueue(&db.pool).fair("a").await.unwrap();
     db.until_count(BEGUN, 1).await;
@@ -33,7 +33,7 @@ async fn has_begun(db: &TestDb, job: JobId) -> bool {
     db.count(&begun(&format!("job = {job}"))).await > 0
 }
 
-/// Returns the number of claims under limits that took jobs.
+/// Returns the number of non-empty claims under limits.
 async fn took(db: &TestDb) -> i64 {
     db.count("select case when is_called then last_value else 0 end from queue.permit_seq").await
 }

@@ -16,7 +16,7 @@ use tests::{Marked, TestDb, WorkerProcess, eventually};
 
 use super::{BEGUN, ENDED, Unlimited, begun, fresh, most_within, set, span, worker};
 
-/// Job whose first attempt fails with `slow_down`, as after a service has returned status 429.
+/// Job whose first attempt fails with `slow_down`, as if a service had returned status 429.
 #[job(limit(name = "service", concurrency = 5), backoff = fixed("10ms"), max_attempts = 3)]
 #[derive(Serialize, Deserialize)]
 struct Refused {
@@ -81,7 +81,7 @@ async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_b
     }
 }
 
-/// Middleware that delays the handlers of the first ten attempts for longer than the time within which a claimed job has to start.
+/// Middleware that delays the handlers of the first ten attempts until claimed jobs may no longer start.
 struct DelayingMiddleware(AtomicUsize);
 
 #[async_trait]
@@ -124,7 +124,7 @@ async fn no_window_has_more_starts_than_the_rate_while_processes_freeze_repeated
     let mut stops = 0;
     while begun().await < JOBS {
         workers[stops % 2].signal("STOP");
-        // The pause is longer than the time from a claim to the start of its jobs. It ends at another point of the window each time.
+        // The pause is longer than the time from a claim to the start of its jobs. Each pause ends at a different point of the window.
         tokio::time::sleep(Duration::from_millis(120 + fastrand::u64(..100))).await;
         workers[stops % 2].signal("CONT");
         tokio::time::sleep(Duration::from_millis(fastrand::u64(..150))).await;

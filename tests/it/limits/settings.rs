@@ -147,7 +147,7 @@ async fn a_limit_on_an_earlier_name_of_a_type_counts_what_runs_under_the_new_one
         db.until_count(adopted, 1).await;
         let limits = Queue::new(&db.pool).limits().await.unwrap();
         let limit = limits.into_iter().find(|limit| limit.name == "type:limited_before").unwrap();
-        // On a busy machine the first job may have finished, so that the next job is running.
+        // On a busy machine, the first job may have finished already, and the next job may be running instead.
         assert!(limit.used == 1 && limit.waiting <= 1, "{limit:?}");
         db.until(next, JobState::Completed).await;
     })

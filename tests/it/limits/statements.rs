@@ -101,7 +101,7 @@ async fn of_several_limits_each_must_have_a_permit() {
     play("of several limits", &steps).await;
 }
 
-/// More starts than the rate allows are in the window, as after the rate has been lowered. The reported wait ends when enough starts have
+/// More starts than the rate allows are in the window, which happens if the rate is lowered. The reported wait ends when enough starts have
 /// left the window.
 #[tokio::test]
 async fn above_a_rate_the_claim_reports_when_enough_starts_will_have_left_the_window() {
@@ -172,7 +172,7 @@ async fn no_window_has_more_starts_than_its_rate_nor_a_short_one_more_than_its_b
             taken += claimed.ids.len();
             if taken < 14 * keys.len() {
                 assert_eq!((claimed.closed.as_deref(), claimed.within_ms.is_none_or(|ms| ms == 10)), (Some(closes), true), "{claimed:?}");
-                // No further permit becomes free before the reported time.
+                // No further permit becomes free before the reported wait ends.
                 let wait = claimed.wait_ms.unwrap().max(0.0);
                 tokio::time::sleep(Duration::from_secs_f64(wait / 1000.0) + Duration::from_millis(1)).await;
             }

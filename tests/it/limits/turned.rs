@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::claim_steps::{claim, claim_keyed, connect, fill, with};
 
-/// Runs a claim that has locked its limits and is waiting for a permit that another session has locked. Runs `meanwhile`, and then lets the
+/// Runs a claim until it has locked its limits and waits for a permit that another session has locked. Then runs `meanwhile` and lets the
 /// claim continue.
 async fn held_up<T: Send + 'static>(
     db: &TestDb,
@@ -38,8 +38,8 @@ async fn patient(db: &TestDb) -> PgConnection {
 async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothing_by_the_old_meaning() {
     const TWO: &str = "select queue.set_limit('type:t', 1, keyed => true), queue.set_limit('queue:default', 1, keyed => true)";
     const OF_ALL: &str = "set statement_timeout = '20s'; select queue.set_limit('type:t', 1, keyed => false)";
-    // `taken` and `next` belong to the claim in progress and the next claim. Each contains the number of claimed jobs, and the reason why
-    // the limit is closed afterwards.
+    // `taken` is the expected result of the claim in progress, and `next` that of the next claim. A result is the number of claimed jobs,
+    // and the reason why the limit is closed afterwards.
     for (name, keys, limits, set, is_freed, turns, taken, next) in [
         (
             "neither two in all nor two of their key, which is that of those without one",

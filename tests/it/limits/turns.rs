@@ -41,7 +41,7 @@ async fn with_limits(limits: &[&str]) -> TestDb {
 /// Duration in ms of jobs that are too slow to be claimed in advance.
 const SLOW: u64 = 200;
 
-/// No job waits until the empty lanes have been probed. Otherwise, the job would wait for one claim under each of their limits.
+/// A job does not wait for probes of empty lanes. Otherwise, it would wait for one claim under each limit of these lanes.
 #[tokio::test]
 async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
     let many: Vec<String> = (0..16).map(|n| format!("q{n}")).collect();
@@ -76,7 +76,7 @@ async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
     }
 }
 
-/// Number of jobs that may already be claimed when a worker learns of jobs with a higher priority.
+/// Maximum number of jobs that a worker has already claimed when it learns of jobs with a higher priority.
 const IN_THE_AIR: i64 = 9;
 
 /// Duration in ms of jobs of a lower priority. These jobs are claimed in advance, but take longer than a claim on a busy machine.
@@ -118,7 +118,7 @@ async fn better_jobs_begin_before_lower_ones_beside_an_empty_better_lane() {
     }
 }
 
-/// Among the `first` jobs that begin, at least `least` jobs are of each kind.
+/// Among the first `first` jobs that begin, each kind has at least `least` jobs.
 #[tokio::test]
 #[ignore = "deep"]
 async fn kinds_of_equal_priority_take_turns() {

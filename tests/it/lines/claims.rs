@@ -8,7 +8,7 @@ use tests::{
     protocol::{register, settle, silence},
 };
 
-/// Enqueues the given number of jobs of each key. Returns the keys in turn order, with their jobs.
+/// Enqueues the given number of jobs of each key. Returns the keys in turn order, each with its line id and its jobs.
 async fn fill(on: &mut PgConnection, counts: &[(&str, usize)]) -> Vec<(String, i64, Vec<JobId>)> {
     let mut filled = Vec::new();
     for (key, count) in counts {

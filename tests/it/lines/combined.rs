@@ -31,7 +31,7 @@ impl RanJobs {
         self.order.lock().unwrap().len()
     }
 
-    /// Returns the difference between the largest and the smallest number of jobs per tenant among the `first` jobs that ran.
+    /// Returns the difference between the largest and the smallest number of jobs per tenant among the first `first` jobs that ran.
     fn spread(&self, first: usize, tenants: u32) -> usize {
         let order = self.order.lock().unwrap();
         let of = |tenant| order[..first].iter().filter(|other| **other == tenant).count();

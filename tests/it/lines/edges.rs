@@ -11,7 +11,8 @@ use tests::{
     protocol::sleep,
 };
 
-/// Enqueues `each` jobs of each of `keys` keys. The first jobs of all keys precede the second jobs. Returns the jobs by key, in turn order.
+/// Enqueues `each` jobs for each of `keys` keys, one job per key in each round. Returns the line id and the jobs of each key, in turn
+/// order.
 async fn fill(on: &mut PgConnection, keys: usize, each: usize) -> Vec<(i64, Vec<JobId>)> {
     let mut filled = Vec::new();
     for key in 0..keys {

@@ -11,7 +11,7 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-/// Tenants and jobs in the order the jobs ran.
+/// Tenant and number of each job, in the order in which the jobs ran.
 type ServedJobs = Arc<Mutex<Vec<(u32, u32)>>>;
 
 /// Fair job of a tenant, with a duration of `ms` milliseconds.
@@ -105,7 +105,8 @@ async fn plain_and_fair_jobs_of_one_queue_follow_their_priorities_and_starve_no_
     Serve::enqueue_all((0..50).map(|n| serve(8, n)), &db.pool).priority(30).await.unwrap();
     db.run_while(worker(&db, &ran, 1, 10).register::<Plain>(), until_ran(&ran, 750)).await;
     let ran: Vec<u32> = ran.lock().unwrap().iter().map(|(tenant, ..)| *tenant).collect();
-    // Each kind of job has its own claimer, so one claim of ten jobs may be in flight before a claim of the other kind.
+    // Plain and fair jobs have separate claimers. A claim of up to ten jobs may therefore precede the other claimer's claim of higher
+    // priority.
     assert!(ran[..60].iter().filter(|tenant| **tenant == 7).count() == 50, "200 first: {ran:?}");
     assert!(ran[..110].iter().filter(|tenant| **tenant == u32::MAX).count() >= 50, "then 150: {ran:?}");
     assert!(ran[690..].iter().filter(|tenant| **tenant == 8).count() == 50, "30 last: {ran:?}");

@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use super::{Keyed, Mapper, Of, Parent, Plain, Warnings, count_left, enqueue_flow, gate, left, worker};
 
-/// Table, statement that locks the rows of the jobs `$1`, and whether the lock is taken within a savepoint. In a savepoint the holder is
-/// unknown, so all candidates are named.
+/// Table, statement that locks the rows of the jobs `$1`, and whether the lock is taken within a savepoint. The holder of a lock that was
+/// taken within a savepoint is unknown, so the log names all candidates.
 const CASES: [(&str, &str, bool); 8] = [
     ("blocked", "select from queue.blocked b where b.id = any ($1) for update", false),
     ("blocked", "select from queue.blocked b where b.id = any ($1) for update", true),

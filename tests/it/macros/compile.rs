@@ -11,10 +11,10 @@ use std::{
 
 use tests::beyond_tier_one;
 
-/// Invokes rustc with the libraries that the cases are linked with.
+/// Compiles cases by running rustc with the libraries of this build.
 pub(super) struct Compiler {
     libraries: PathBuf,
-    /// Named libraries as rustc arguments.
+    /// Libraries of the crates in [`NAMED`], as rustc arguments.
     externs: [String; NAMED.len()],
     /// Output folder, which is removed at the end.
     folder: PathBuf,
@@ -23,12 +23,12 @@ pub(super) struct Compiler {
 /// Crates that a case may name.
 const NAMED: [&str; 4] = ["queue_core", "serde", "serde_json", "queue_worker"];
 
-/// Cases that name all crates, so they compile only with libraries that match each other.
+/// Cases that together name all crates, so they compile only with libraries that match each other.
 const PROBES: [&str; 2] = ["ui/pass/serde_attributes.rs", "ui/pass/worker.rs"];
 
 impl Compiler {
-    /// Finds the libraries of this build. The folder may also contain older libraries, or libraries with other features. This function
-    /// takes the newest libraries that are older than this binary and match each other.
+    /// Finds the libraries of this build. The folder of this binary may also contain older libraries, or libraries with other features.
+    /// This function takes the newest libraries that are older than this binary and match each other.
     pub(super) fn find() -> Self {
         beyond_tier_one("runs rustc");
         let ours = env::current_exe().unwrap();
@@ -139,7 +139,7 @@ fn normal(message: &str) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// Runs all cases of a folder, one per core at a time. Returns the failures.
+/// Runs all cases of a folder in parallel, with one thread per core. Returns the failures.
 pub(super) fn each(folder: &str, try_one: impl Fn(&str) -> Result<(), String> + Sync) -> Vec<String> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut cases: Vec<String> =
@@ -162,7 +162,7 @@ pub(super) fn each(folder: &str, try_one: impl Fn(&str) -> Result<(), String> + 
     faults.into_inner().unwrap()
 }
 
-/// Runs a program, which must succeed.
+/// Runs a program. Returns its exit status and standard error if it fails.
 pub(super) fn run(program: &Path) -> Result<(), String> {
     let Output { status, stderr, .. } = Command::new(program).output().unwrap();
     if status.success() { Ok(()) } else { Err(format!("{status}: {}", String::from_utf8_lossy(&stderr))) }

@@ -26,7 +26,7 @@ fn panels() -> Vec<Value> {
     dashboard["panels"].as_array().unwrap().clone()
 }
 
-/// Returns the words of an expression that begin like a metric name of the worker.
+/// Returns the words in an expression that start with a prefix of the worker's metric or label names.
 fn names(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words

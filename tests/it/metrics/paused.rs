@@ -9,7 +9,7 @@ use tests::{Act, Do, TestDb, eventually, within};
 use super::{REMEMBERED, Scrape};
 use crate::health::{free_address, get};
 
-/// Number of paused queues, which exceeds the number of queues with separate metrics.
+/// Number of paused queues, which exceeds the maximum number of queues with separate metrics.
 const PAUSED: usize = 55;
 
 /// Returns the queues with a reported waiting time.

@@ -1,4 +1,4 @@
-//! Tests the results of scrapes, from workers that ran jobs and from a worker whose database is unreachable.
+//! Tests the metrics in scrapes of workers that ran jobs, and of a worker whose database is unreachable.
 
 use std::{
     collections::BTreeSet,

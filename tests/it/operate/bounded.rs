@@ -1,16 +1,16 @@
 //! Tests that operators' queries read no more rows if the store is twice as large.
 //!
-//! Counts table rows and index entries. A row counts as one, regardless of the length of its arrays. Sorts and computations are not
-//! counted. Jobs that `unnest` takes out of a row's arrays are not counted either. These are the jobs of a lease, the completed jobs of
-//! one second, and the jobs of `done_many`. The arrays are therefore equally long in both stores. The number of jobs that a query reads
-//! is bounded by the number of rows read times the jobs per row, which is the size of a claim or a settle.
+//! Counts table rows and index entries. A row counts as one, regardless of the length of its arrays. Sorts, computations, and the jobs
+//! that `unnest` takes out of a row of `lease` or `done_many` are not counted. These arrays are therefore equally long in the small and in
+//! the large store. The number of jobs that a query reads is bounded by the number of rows read times the jobs per row, which is the size
+//! of a claim or a settle.
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::TestDb;
 
-/// SQL that fills a store with more rows of every kind than a query scans, in 200 lanes. The queue `few` and the type `rare` have no
-/// jobs, or only jobs older than all others. Leases contain jobs of several lanes. All jobs belong to the same second, so that the end of
-/// a scan does not depend on the time of the test.
+/// SQL that fills a store with more rows of every kind than a query scans, in 200 lanes. The queue `few` and the type `rare` have no jobs.
+/// Leases contain jobs of several lanes. The ids of all jobs lie in one span of eight seconds, so that the end of a scan does not depend
+/// on the time of the test.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
   select queue.lane_id('q' || n, 't' || n % 10, 100, false), 'q' || n, 't' || n % 10, 100, false from generate_series(1, 200) n

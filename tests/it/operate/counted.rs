@@ -11,8 +11,8 @@ use super::ok;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
-/// SQL that fills four lanes with jobs in every state, most of them in the first lane. Some leases contain jobs of one lane, others jobs
-/// of several lanes.
+/// SQL that creates four lanes and fills three of them with jobs in every state. Most of the jobs are in the first lane. Some leases
+/// contain jobs of one lane, others jobs of several lanes.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id(q, t, 100::smallint, false), q, t, 100, false

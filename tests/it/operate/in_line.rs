@@ -1,4 +1,4 @@
-//! Tests how the jobs of an ordering key are shown, in order, in every interface.
+//! Tests that every interface shows the jobs of an ordering key in order.
 
 use std::process::Command;
 

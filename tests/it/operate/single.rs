@@ -95,7 +95,7 @@ async fn a_refusal_names_job_state_and_operation_and_shows_no_detail() {
         let error = JobRef::from_id(JobId(7)).apply(&db.pool, act).await.unwrap_err();
         assert!(matches!(error, Error::NotFound { job: JobId(7) }) && !error.to_string().contains('{'), "{act:?}: {error}");
     }
-    // A lock timeout has the SQLSTATE of a locked job, but must not be reported as a locked job.
+    // A lock timeout has the same SQLSTATE as the error for a locked job, but must not be reported as that error.
     let mut tx = db.pool.begin().await.unwrap();
     sqlx::query("lock table queue.dead in access exclusive mode").execute(&mut *tx).await.unwrap();
     let mut on = connect(&db).await;

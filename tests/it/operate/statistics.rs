@@ -55,7 +55,7 @@ async fn publish_counts(connection: &mut PgConnection) {
 
 /// Returns the number of entries of the claim index that a function reads, including dead entries.
 async fn read_by(connection: &mut PgConnection, function: &str) -> i64 {
-    // Returns this session's unpublished counts.
+    // Returns the session's count of index entries read, before it is published.
     async fn read(connection: &mut PgConnection) -> i64 {
         let read = "select pg_stat_get_xact_tuples_returned('queue.ready_claim'::regclass)";
         sqlx::query_scalar(read).fetch_one(connection).await.unwrap()

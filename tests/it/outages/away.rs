@@ -1,4 +1,4 @@
-//! Tests a server that is killed, is shut down, or rejects logins.
+//! Tests workers whose server is killed, is shut down, or rejects logins.
 
 use std::time::{Duration, Instant};
 

@@ -20,7 +20,7 @@ async fn f36_half_open_connections_are_replaced_and_work_continues() {
     let server = TestServer::start().await.unwrap();
     let database = server.database("silent").await.unwrap();
     let proxy = Proxy::start(server.port()).await.unwrap();
-    // The worker sends a heartbeat every third of this duration and waits for the reply equally long.
+    // The heartbeat interval and the maximum wait for a reply are each a third of this duration.
     let mut worker = patient_worker(&url(proxy.port, "silent"), Duration::from_secs(30));
     announced(&database, 1).await;
     begin(&database, 4, Act::Sleep(1000)).await;

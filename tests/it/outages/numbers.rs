@@ -80,7 +80,7 @@ async fn f70_a_worker_continues_in_a_cluster_into_which_its_database_was_restore
     assert!(!worker.has_ended());
 }
 
-/// Statement that inserts a lane row as restored from a dump. The row contains a transaction id of another cluster.
+/// Statement that inserts a lane row as if it had been restored from a dump. The row contains a transaction id of another cluster.
 const RESTORED: &str = "insert into queue.lane (lane, queue, job_type, priority, solo, born)
    values (queue.lane_id($1, 'do', 100::smallint, false), $1, 'do', 100, false, $2::xid8)";
 

@@ -1,4 +1,4 @@
-//! Tests attacks by database users who are members of a role.
+//! Tests attacks by database users who are members of the store's roles.
 
 use queue_core::{Error, Job as _, Queue, Roles, Store, operate::SignalOutcome};
 use tests::{Act, Do};

@@ -279,7 +279,7 @@ weight w:S r:S o:S
 worker w:SIUD r:S o:S
 ";
 
-/// Returns the names of the roles that may execute a function, without the owner.
+/// Returns the names of the roles that may execute a function, except the owner and `mailer`.
 pub(crate) fn executors(function: &str) -> Vec<&'static str> {
     let letters = FUNCTIONS.lines().find_map(|line| line.strip_prefix(function)?.strip_prefix(' '));
     let letters = letters.unwrap_or_else(|| panic!("no role may execute {function}"));

@@ -1,4 +1,5 @@
-//! Compares which roles may run each statement with the expected matrix below. A new statement without an entry fails the test.
+//! Checks which roles may run each statement against the matrix below. A new statement without an entry fails the test, unless only the
+//! owner may run it.
 
 use std::{fs, path::Path};
 
@@ -6,7 +7,8 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::RoledStore;
 
-/// Roles that may run each statement file. Statements that only the owner may run are not listed.
+/// Roles that may run each statement file: producer (`p`), producer of single queues (`m`), worker (`w`), reader (`r`), operator (`o`), and
+/// any login (`!`). Statements that only the owner may run are not listed.
 const STATEMENTS: &str = "
 acknowledge_pauses w
 add_chunk w

@@ -1,5 +1,5 @@
-//! Tests sealed types in the test kit. An inline run needs no keys. Assertions and drains in a transaction need the keys of the jobs. A
-//! lock file contains payloads in plaintext.
+//! Tests sealed types in the test kit. An inline run needs no encryption keys. Assertions and drains need the keys with which the payloads
+//! are sealed. A lock file contains payloads in plaintext.
 
 use queue_core::{Job as _, Keyring, assert_enqueued, assert_not_enqueued, testing, use_keyring};
 use tests::TestDb;

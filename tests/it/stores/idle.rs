@@ -15,8 +15,8 @@ use super::{RunningWorker, enqueue, state, worker_over};
 const SECONDS: u32 = 10;
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// Returns the number of transactions in this database so far. An idle worker runs each statement in its own transaction, unless it began
-/// an explicit transaction.
+/// Returns the number of transactions in this database so far. Outside explicit transactions, an idle worker runs each statement in its own
+/// transaction, so this number approximates the number of statements.
 async fn transactions(pool: &PgPool) -> i64 {
     let query = "select (xact_commit + xact_rollback)::bigint from pg_stat_database where datname = current_database()";
     sqlx::query_scalar(query).fetch_one(pool).await.unwrap()
@@ -54,8 +54,8 @@ async fn idle(stores: u32) {
         roster.put(Member::new(&name, &db.pool, Store::new(&name).unwrap()).unwrap());
     }
     let running = RunningWorker::start(worker_over(&roster));
-    // The first jobs may take long, because the worker starts on all stores concurrently and also runs the first maintenance of each
-    // store.
+    // The first jobs may take a long time, because the worker starts on all stores concurrently and also runs the first maintenance of
+    // each store.
     let members = roster.all();
     let mut jobs = Vec::new();
     for member in members.iter() {

@@ -27,7 +27,7 @@ impl Done {
     }
 }
 
-/// Job that sends two mails, one after the other. With `remembers`, it records that the first mail was sent.
+/// Job that sends two mails, one after the other. If `remembers` is set, the job records that the first mail was sent.
 #[job(name = "interrupted_mails", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Mails {
@@ -49,7 +49,7 @@ impl Handler for Mails {
     }
 }
 
-/// Returns the number of mails to ada and to bob for each point of interruption.
+/// Returns the numbers of mails to ada and to bob for each point of interruption.
 async fn mailed(remembers: bool) -> Vec<(usize, usize)> {
     let (done, mut seen) = (Done::default(), Vec::new());
     let begin = async || {
@@ -281,7 +281,7 @@ async fn a_job_whose_own_transaction_committed_does_not_run_again_beside_other_t
     db.finish().await;
 }
 
-/// Job that continues after a statement of its own transaction has failed.
+/// Job that continues after a statement in its own transaction has failed.
 #[job(name = "interrupted_aborted", send_only, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Aborted;
@@ -294,7 +294,7 @@ impl Handler for Aborted {
     }
 }
 
-/// Transactional job that continues after a statement of its transaction has failed.
+/// Transactional job that continues after a statement in the worker's transaction has failed.
 #[job(name = "interrupted_lent_aborted", send_only, transactional, max_attempts = 2)]
 #[derive(Serialize, Deserialize)]
 struct LentAborted;
@@ -334,7 +334,7 @@ async fn a_cancelled_job_does_not_run_again() {
     assert!(states[1..].iter().all(|(verdict, mails)| *verdict == Verdict::Cancel && *mails <= 1), "{states:?}");
 }
 
-/// Job that never ends. The job waits within an attempt, snoozes repeatedly, or stays locked after an interruption.
+/// Job that never ends. Depending on `how`, it waits within an attempt, snoozes repeatedly, or leaves a lock behind when interrupted.
 #[job(name = "interrupted_never", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Never {

@@ -21,7 +21,7 @@ fn lock_of<T: JobType>() -> String {
     Payloads::new().job_type::<T>().compare(None, false).unwrap().unwrap()
 }
 
-/// Returns the messages for a program that changes its type from `A` to `B`.
+/// Compares a program with the type `B` to a lock file of the type `A`. Returns the messages as an error.
 fn changed<A: JobType, B: JobType>() -> Result<(), String> {
     // An unchanged type causes no message.
     assert_eq!(Payloads::new().job_type::<A>().compare(Some(&lock_of::<A>()), false), Ok(None));

@@ -195,7 +195,7 @@ async fn the_outcome_of_a_transactional_attempt_is_recorded_once_its_transaction
         async fn run(self, cx: &Context) -> JobResult {
             static IS_CUT: AtomicBool = AtomicBool::new(false);
             if !IS_CUT.swap(true, Relaxed) {
-                // The handler ignores the error of its cut connection.
+                // The handler ignores the error from its terminated connection.
                 let _ = cx.transaction().await.execute("select pg_terminate_backend(pg_backend_pid())").await;
             }
             Ok(())

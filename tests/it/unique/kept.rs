@@ -23,7 +23,7 @@ async fn enqueue(on: &mut PgConnection, text: &str, on_conflict: OnConflict) -> 
     say(text).enqueue(on).unique("key").unique_while(While::Kept).on_conflict(on_conflict).await.unwrap()
 }
 
-/// Runs housekeeping until nothing is left to delete. Returns the number of deleted keys.
+/// Deletes keys as housekeeping does, until none is left to delete. Returns the number of deleted keys.
 async fn forget(on: &mut PgConnection) -> i32 {
     let mut all = 0;
     loop {

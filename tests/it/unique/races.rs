@@ -18,7 +18,7 @@ use super::{end, jobs, say};
 
 const PRODUCERS: usize = 50;
 
-/// Enqueues in a transaction. Returns the result if the transaction committed.
+/// Enqueues a job in a transaction. Returns the connection, and the handle if the transaction committed.
 async fn produce(
     mut on: PgConnection,
     n: usize,

@@ -11,7 +11,7 @@ async fn set(db: &TestDb, name: &str, limit: Limit) {
     Queue::new(&db.pool).set_limit(name, limit, Some("they asked us to")).await.unwrap();
 }
 
-/// Waits until every live worker knows the limit.
+/// Waits until every worker has acknowledged all limits.
 async fn until_known(db: &TestDb) {
     let unknown = "select count(*) from queue.worker w join queue.bound b on b.number > w.paused_seen";
     eventually("workers know the limit", async || db.count(unknown).await == 0).await;
@@ -63,8 +63,8 @@ async fn an_exhausted_rate_shows_when_the_next_job_may_begin() {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
         until_known(&db).await;
-        // A claimed job whose rate permit expires before the job starts is released, but the permit still counts against the rate. In
-        // that case, the first job waits as well.
+        // If a rate permit expires before the claimed job starts, the job is released, but the permit still counts against the rate. The
+        // first job may therefore wait as well.
         let (first, job) = (ok(&db).await, ok(&db).await);
         let cause = until_first(&db, job, CauseKind::Limited).await;
         assert!(cause.facts["next_ms"].as_f64().unwrap() > 3_000_000.0 && cause.message.contains("may start in "), "{cause:?}");

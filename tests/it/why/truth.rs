@@ -10,7 +10,8 @@ use tests::{Act, Do};
 
 use super::{TestDb, connect, run};
 
-/// Returns the SQL condition that holds for a job with this cause. `$1` is the job id. Returns `None` if no table shows the condition.
+/// Returns an SQL condition that must hold for a job with this cause, where `$1` is the job id. Returns `None` if this test does not check
+/// the cause.
 fn holds(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "no_such_job" => "not exists (select from queue.job where id = $1)",

@@ -25,7 +25,8 @@ impl Replies {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the complete messages. If `armed`, the message that ends a command and all later messages wait for the transaction status.
+    /// Returns the complete messages. If `armed`, withholds the message that completes a command and all later messages until the
+    /// transaction status arrives.
     pub(super) fn ready(&mut self, armed: bool, application: &str) -> Ready {
         let mut ready = Ready::default();
         let mut at = 0;

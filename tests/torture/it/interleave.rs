@@ -1,7 +1,7 @@
 //! Runs every pair of write statements on the same jobs. The second statement starts after the first transaction has ended, or while the
 //! first transaction is open. An open first transaction is then committed or rolled back. The module `triples` runs three statements
-//! concurrently, and `zombie` runs a zombie's writes between two other statements. Waits are read from the server's lock tables, so no
-//! test depends on timing.
+//! concurrently, and `zombie` runs a zombie's writes between the statements of two other workers. Waits are read from the server's lock
+//! tables, so no test depends on timing.
 
 mod statement;
 mod side_statement;
@@ -20,14 +20,14 @@ use side_statement::SideStatement;
 use statement::Statement;
 use tests::TestDb;
 
-/// Runs each statement of `first` with every statement, in each applicable `Form`. After each run, the invariants must hold, so that for
-/// example every job has exactly one entry. At most one verdict on a lease may take effect.
+/// Runs each statement of `first` with every statement, in each applicable `Form`. After each run, the invariants must hold, for example
+/// that every job has exactly one entry. At most one verdict on a lease may take effect.
 async fn against_all(first: &'static [Statement]) {
     let db = TestDb::new().await;
     let mut player = PairPlayer::new(&db).await;
     for a in first {
         for b in all_statements() {
-            // Pairs of statements that touch no common row are run in one form only.
+            // Most pairs of a side statement and another statement touch no common row, so these pairs are run in one form only.
             let apart = matches!(a, Statement::Side(_)) != matches!(b, Statement::Side(_));
             for form in if apart { &Form::ALL[1..2] } else { &Form::ALL[..] } {
                 let outcome = player.play(*a, b, *form).await;
@@ -114,8 +114,7 @@ async fn map_statements_race_and_each_part_counts_once() {
     against_all(side_statement::MAPS).await;
 }
 
-/// Statements that do in bulk what `enqueue_with` does, and that are not run here. The test `keys::crowd` enqueues batches while workers
-/// run.
+/// Bulk variants of `enqueue_with`, which are not run here. The test `keys::crowd` enqueues batches while workers run.
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 #[test]
@@ -273,8 +272,8 @@ async fn every_side_statement_affects_rows() {
         let expected = match statement {
             // The chunk has two parts.
             Statement::Side(SideStatement::AddChunk) => 2,
-            // The statement frees a key only if the key's head has no job. This happens only if rows are deleted outside of the protocol,
-            // which `keys::edges` covers.
+            // The statement frees a key only if the key's head job does not exist. This happens only if rows are deleted outside of the
+            // protocol, which `keys::edges` covers.
             Statement::Side(SideStatement::FreeKeys) => 0,
             _ => 1,
         };

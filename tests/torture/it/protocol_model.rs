@@ -1,4 +1,4 @@
-//! Model checker of the worker protocol, without tables. Explores every order of steps with a bounded number of faults. The checker must
+//! Model checker for the worker protocol, without tables. Explores every order of steps with a bounded number of faults. The checker must
 //! find the violations of broken variants of the protocol.
 
 mod state;

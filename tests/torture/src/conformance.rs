@@ -1,5 +1,5 @@
-//! `cargo conformance`: runs every public operation against a server, which `--on` starts with a pooler or a standby. See the crate
-//! `queue-conformance`.
+//! `cargo conformance`: runs every public operation against a server. With `--on`, starts the server itself, for example with a pooler or
+//! a standby. See the crate `queue-conformance`.
 
 use std::{fmt, process::ExitCode, time::Duration};
 
@@ -36,7 +36,7 @@ enum On {
     PgbouncerTransaction,
     /// Server whose database has unusual session defaults, such as time zone, output formats, planner settings and timeouts.
     Settings,
-    /// Server on which the login has the same unusual defaults. The login is not a superuser and inherits no privileges. Its sessions use
+    /// Server with a login that has the same unusual defaults. The login is not a superuser and inherits no privileges. Its sessions use
     /// the role that is set for the login.
     Role,
 }
@@ -81,7 +81,7 @@ pub fn main() -> ExitCode {
 
 const NAME: &str = "conformance";
 
-/// Settings with unusual values. Settings that forbid operations are left out, such as `default_transaction_read_only`.
+/// Settings with unusual values. Settings that forbid operations, such as `default_transaction_read_only`, are left out.
 /// `default_transaction_isolation` is left out too: above read committed, `queue.wait` is rejected and concurrent updates fail with 40001.
 const SETTINGS: [(&str, &str); 34] = [
     ("array_nulls", "off"),
@@ -120,7 +120,7 @@ const SETTINGS: [(&str, &str); 34] = [
     ("work_mem", "64kB"),
 ];
 
-/// Statements that create a login without privileges of its own. Each session of the login uses a role that has the privileges.
+/// Statements that create a login without privileges of its own. Each session of the login uses a role that has the required privileges.
 const MEMBER: &str = "create role maker createrole; grant create, temporary on database conformance to maker;
     create role member login noinherit; grant maker to member; alter role member set role = 'maker'";
 

@@ -1,6 +1,6 @@
-//! Stress tests of the statements and the protocol. The tests take minutes, so they are separate from the test suite. The programs are
-//! fault injection (`cargo chaos`), removal of each guard of each statement (`cargo guards`), and concurrent statements and models of the
-//! protocol (`cargo torture`). Another program runs the crate `queue-conformance` on servers that it starts (`cargo conformance`).
+//! Stress tests of the statements and the protocol. The tests take minutes, so they are separate from the test suite. `cargo chaos` injects
+//! faults, `cargo guards` removes each guard of each statement, and `cargo torture` runs statements concurrently and checks models of the
+//! protocol. `cargo conformance` runs the crate `queue-conformance` on servers that it starts.
 
 pub mod chaos;
 pub mod conformance;

@@ -29,7 +29,7 @@ pub(crate) const QUEUE: &str = "bench";
 /// Number of jobs per call, for libraries that do not accept a stream. Larger calls are not faster.
 const CHUNK: usize = 1000;
 
-/// Client of a queue library that is installed in its own database.
+/// Client of a queue library that [`Client::install`] has installed in the measurement's database.
 #[derive(Clone)]
 pub(crate) enum Client {
     Ours,
@@ -38,8 +38,8 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Installs the queue. For `pgmq`, `wakes` selects whether an enqueue wakes a waiting worker. In our queue and in `graphile_worker`,
-    /// an enqueue always wakes a waiting worker.
+    /// Installs the queue library in the database. For `pgmq`, `wakes` determines whether an enqueue wakes a waiting worker. In our queue
+    /// and in `graphile_worker`, an enqueue always wakes a waiting worker.
     pub(crate) async fn install(peer: Peer, wakes: bool, database: &BenchDatabase) -> anyhow::Result<Self> {
         match peer {
             Peer::Ours => {

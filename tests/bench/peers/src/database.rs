@@ -1,5 +1,5 @@
-//! Database for one measurement of one queue. The database is created empty and dropped afterwards, so that measurements do not affect each
-//! other.
+//! Database for one measurement of one of the compared libraries. The database is created empty and dropped afterwards, so that
+//! measurements do not affect each other.
 
 use std::str::FromStr as _;
 

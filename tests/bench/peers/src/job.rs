@@ -1,5 +1,5 @@
-//! Job type of the benchmark, shared by all queues. The payload is about 100 bytes of JSON, and the handler only counts its runs. Only
-//! the trait implementations are specific to a queue.
+//! Job type of the benchmark, shared by all queue libraries. The payload is about 100 bytes of JSON, and the handler only counts its runs.
+//! Only the trait implementations are specific to a library.
 
 use std::{
     sync::{
@@ -46,13 +46,13 @@ impl Noop {
         Self { n, sent: 0, text: "some sixty bytes of text, so that all in all it has a hundred".to_owned() }
     }
 
-    /// Returns the job with number `n` and the current time.
+    /// Returns the job with number `n`, with `sent` set to the current time.
     pub(crate) fn sent_now(n: u64) -> Self {
         Self { sent: unix_ns(), ..Self::numbered(n) }
     }
 }
 
-/// Returns the time in nanoseconds since 1970, by the clock that the benchmark and its worker processes share.
+/// Returns the Unix time in nanoseconds. The benchmark and its worker processes use the same clock, so their times are comparable.
 pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -66,12 +66,12 @@ struct RunCounter {
     reached: fn(u64),
     runs: AtomicU64,
     first: OnceLock<u64>,
-    /// Set of the numbers of jobs that have run, with one bit per number.
+    /// Bit set of the numbers of the jobs that have run.
     seen: Vec<AtomicU64>,
     waits: Mutex<Vec<u64>>,
 }
 
-/// Starts counting the runs of the jobs with numbers below `goal`. After `goal` runs, calls `reached` with the time of the first run.
+/// Starts counting handler runs. After `goal` runs, calls `reached` with the time of the first run. Job numbers must be below `goal`.
 pub(crate) fn count(goal: u64, reached: fn(u64)) {
     let seen = (0..=goal / 64).map(|_| AtomicU64::new(0)).collect();
     let _ = TALLY.set(RunCounter { goal, reached, runs: AtomicU64::new(0), first: OnceLock::new(), seen, waits: Mutex::default() });

@@ -33,7 +33,7 @@ struct Options {
     /// URL of the server. The role must be allowed to create databases.
     #[arg(long, env = "DATABASE_URL")]
     database_url: String,
-    /// Number of jobs to drain; slow queues drain fewer jobs, as the results show.
+    /// Number of jobs to drain. Slow queues drain fewer jobs; see the column `jobs a run` of the results.
     #[arg(long, default_value_t = 50_000)]
     jobs: u64,
     /// Number of runs of each measurement.

@@ -1,8 +1,8 @@
-//! Results table with the median, the spread, and the ratio to our queue. This module performs no I/O.
+//! Results table with the median, the spread, and the ratio of our median to that of each other queue. This module performs no I/O.
 
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
-/// Line of the results table.
+/// Row of the results table.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) what: &'static str,
@@ -11,7 +11,7 @@ pub(crate) struct Figure {
     pub(crate) jobs: u64,
     /// Measured values in chronological order.
     pub(crate) runs: Vec<f64>,
-    /// Median of the same value for our queue. `None` if this line belongs to our queue.
+    /// Median of the same value for our queue. `None` in the rows of our queue.
     pub(crate) ours: Option<f64>,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Entry {
 /// Two measured values, in the order of `Group::figures`.
 pub(crate) type Values = [f64; 2];
 
-/// Measures a queue in a workload.
+/// Measures a queue under a workload, in a new database.
 pub(crate) async fn measure(server: &Server, workload: Workload, entry: Entry) -> anyhow::Result<Values> {
     let database = server.database().await?;
     let values = match workload {
@@ -101,7 +101,7 @@ async fn drain(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values>
 /// Interval between two enqueues.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Number of warm-up jobs, which open all connections and prepare all plans. Warm-up jobs are not counted.
+/// Number of warm-up jobs, during which connections are opened and statements prepared. Their latencies are not measured.
 const WARM: u64 = 20;
 
 /// Returns the p50 and p99 latencies in milliseconds, from just before the enqueue to the first line of the handler.

@@ -20,7 +20,7 @@ use tokio::{
 use super::requests::Request;
 use crate::{BenchError, cli::AS_COMMAND};
 
-/// Time limit of a response.
+/// Time limit for an HTTP response.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Query for the number of executed top-level statements. Statements inside functions are not counted.

@@ -9,7 +9,7 @@ use crate::BenchError;
 /// Request that the benchmark measures.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
-    /// Command that runs until it exits.
+    /// Command that exits by itself. Its latency is the time until it exits.
     Command(String),
     /// Command that runs until it is stopped. Its latency is the time until its first line of output.
     FirstLine(String),
@@ -108,7 +108,7 @@ const PAGES: [&str; 35] = [
     "/api/v1/openapi.json",
 ];
 
-/// Query for the id of one job in each state.
+/// Query for the ids of example jobs: two completed jobs, and one ready, scheduled, dead, running, blocked and cancelled job each.
 const EXAMPLES: &str = "
 select e.id
 from (

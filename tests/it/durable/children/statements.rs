@@ -36,7 +36,7 @@ async fn report_child_ends(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     on.one::<i64>(query).await - before
 }
 
-/// Returns the final state of a child that was reported to its parent, or `None` if none was reported.
+/// Returns the final state of a child as reported to its parent, or `None` if no end was reported.
 async fn state(on: &mut PgConnection, parent: JobId, name: &str) -> Option<String> {
     let row: (JobId, Option<String>) = sqlx::query_as(JOIN).bind(parent).bind(name).fetch_one(on).await.unwrap();
     row.1

@@ -1,4 +1,4 @@
-//! Tests properties of a parent and its leaves that are the same for leaves spawned one by one and for mapped leaves.
+//! Tests parents with spawned leaves and parents with mapped leaves, which must behave the same.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{super::db, Act, FamilyReport, Leaf, Parent, all_is_counted, family, 
 const TOLD: &str = "select (select count(*) from queue.child where state is not null)
     + (select coalesce(sum(completed + dead + cancelled), 0)::bigint from queue.gather)";
 
-/// Creates a parent whose leaves wait in the queue `leaves`, which the worker does not serve.
+/// Creates a parent whose leaves wait in the queue `leaves`, which the parent's worker does not serve.
 fn waiting(by_map: bool, acts: &[Act], count: u32) -> Parent {
     Parent { by_map, acts: acts.to_vec(), count, in_queue: Some("leaves".into()), ..Parent::default() }
 }
@@ -232,7 +232,7 @@ async fn the_end_of_a_leaf_is_reported_whichever_statement_enqueues_and_claims_i
     db.finish().await;
 }
 
-/// While the workers report ends, dead jobs of the map are requeued and die again. The second death is not counted.
+/// While the workers report the ends of mapped leaves, dead leaves are requeued and die again. The second death is not counted.
 #[tokio::test]
 #[ignore = "deep"]
 async fn two_workers_report_each_end_once_and_wake_each_parent_once() {

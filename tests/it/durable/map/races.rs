@@ -1,4 +1,4 @@
-//! Tests concurrent map operations of durable jobs.
+//! Tests maps while another session has locked the row of a map or the table of expiries.
 
 use queue_core::{Job as _, JobState};
 use tests::Sql as _;

@@ -1,4 +1,5 @@
-//! Tests mapped jobs without an output: their leases are settled as a whole, and the jobs are counted in the same transaction.
+//! Tests mapped jobs without an output. Their leases are settled as a whole, and the same transaction adds the hints by which the jobs are
+//! counted.
 
 use queue_core::{Context, Handler, Job as _, JobResult, JobState, durable::Durable, job};
 use serde::{Deserialize, Serialize};
@@ -21,8 +22,8 @@ impl Handler for Fanned {
     }
 }
 
-/// Mapped job without an output. With `loses` the job becomes a zombie: while it is running, another session takes all jobs of its lease
-/// and reschedules them.
+/// Mapped job without an output. With `loses`, the first attempt becomes a zombie: while it is running, another session takes all jobs of
+/// its lease and reschedules them.
 #[job(name = "quiet")]
 #[derive(Serialize, Deserialize)]
 struct Quiet {
@@ -58,7 +59,7 @@ async fn mapped_jobs_of_a_lost_lease_are_not_counted_by_its_old_holder() {
     let parent = Fanned { parts: 40, loses: true }.enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Fanned>().queue("default", 2), db.until(parent.id(), JobState::Parked)).await;
     let quiet = || db.worker().register::<Quiet>().queue("quiet", 20);
-    // Run a worker until the jobs that kept their lease have finished. Once it has stopped, all its verdicts are settled.
+    // Run a worker until the jobs that kept their lease have finished. Once the worker has stopped, all its verdicts are written.
     db.run_while(quiet(), async {
         tests::eventually("all others have finished", async || {
             db.count("select count(*) from queue.ready").await == 0
@@ -77,7 +78,7 @@ async fn mapped_jobs_of_a_lost_lease_are_not_counted_by_its_old_holder() {
     .await;
     assert_eq!(db.count("select count(*) from queue.gather_part").await, put_off, "unfinished ones are not counted");
     db.run("update queue.scheduled set run_at = now()").await;
-    // Jobs that lost their lease start again at their first attempt. This time no session takes the lease away.
+    // Jobs that lost their lease run their first attempt again. This time no session takes the lease.
     db.run("update queue.job set payload = '{\"loses\": false}' where id in (select id from queue.scheduled)").await;
     let both = db.worker().register::<Fanned>().register::<Quiet>().queue("default", 2).queue("quiet", 20);
     assert_eq!(db.run_while(both, parent.wait(&db.queue()).into_future()).await.unwrap(), 40);

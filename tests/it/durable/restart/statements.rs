@@ -1,5 +1,5 @@
-//! Tests the SQL statement that restarts jobs. A restart requires the job's lease and happens once and completely. It waits for
-//! transactions that are writing under the lease, and deletes the steps that they journaled.
+//! Tests the SQL statement that restarts jobs. A restart requires the job's lease, is atomic, and happens once. It waits for transactions
+//! that are writing under the lease, and deletes the steps that they journaled.
 
 use queue_core::{JobId, JobState};
 use sqlx::PgConnection;
@@ -11,7 +11,7 @@ use super::{db, db_by_hand, leased, payload};
 const RESTART: &str = include_str!("../../../../queue-worker/sql/restart.sql");
 const JOURNAL: &str = include_str!("../../../../queue-worker/sql/journal.sql");
 
-/// Restarts each job with the payload that is given for it. Returns the jobs whose restart was rejected.
+/// Restarts the jobs, each with the given text as the field `is` of its payload. Returns the jobs whose restart was rejected.
 async fn restart(on: &mut PgConnection, restarts: &[(Uuid, JobId, &str)]) -> Vec<(Uuid, JobId)> {
     let statement = sqlx::query_as(RESTART)
         .bind(restarts.iter().map(|one| one.0).collect::<Vec<_>>())
@@ -43,7 +43,7 @@ async fn a_job_is_restarted_once_and_whole() {
     db.run(written).await;
     let rest = "select (select count(*) from queue.lease) + (select count(*) from queue.step) + (select count(*) from queue.child)
         + (select count(*) from queue.progress) + (select count(*) from queue.gather)";
-    // A restart that is rolled back, as when the session ends before its commit, changes nothing.
+    // A restart that is rolled back, for example because its session ends before the commit, changes nothing.
     let mut open = db.pool.begin().await.unwrap();
     assert_eq!(restart(&mut open, &[(token, ours, "undone")]).await, []);
     open.rollback().await.unwrap();

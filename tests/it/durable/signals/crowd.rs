@@ -24,7 +24,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Returns the size of the test. `QUEUE_TEST_SIGNALS=100000` sends that number of signals, from transactions of up to 30 seconds.
+    /// Returns the load of the test. `QUEUE_TEST_SIGNALS=100000` sends that number of signals, from transactions of up to 30 seconds.
     fn from_env() -> Self {
         match std::env::var("QUEUE_TEST_SIGNALS").ok().and_then(|count| count.parse().ok()) {
             Some(signals) => Self { signals, held: Duration::from_secs(30), together: 40, senders: 60 },

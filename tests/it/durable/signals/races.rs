@@ -1,5 +1,5 @@
-//! Tests signals and parking in every order. No signal is lost. A statement that checks for a signal and then parks without leaving a
-//! hint would lose signals.
+//! Tests signals and parking in every order. No signal is lost. A statement that checks for a signal and then parks the job
+//! without leaving a hint would lose signals.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ async fn a_worker_without_a_notification_finds_a_signal_by_polling() {
     let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
-        // Wait until the worker has ended the fast polls that follow the parking. The signal is then inserted without a notification.
+        // Wait until the fast polls after the job was parked have ended. The signal is then inserted without a notification.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let quietly = format!(
             "insert into queue.signal (id, name, payload) values ({0}, 'go', '\"now\"'); insert into queue.signal_hint (id) values ({0})",
@@ -114,8 +114,8 @@ async fn a_worker_without_a_notification_finds_a_signal_by_polling() {
     db.finish().await;
 }
 
-/// The reply to a receive is lost. The job is rescheduled instead of parked, because the signal may already be journaled and no hint
-/// exists.
+/// The statement that receives the signal waits for a lock, so the worker gets no reply. The job is rescheduled instead of parked, because
+/// the signal may already be journaled and no hint exists.
 #[tokio::test]
 async fn a_signal_whose_receive_got_no_reply_is_found() {
     let db = db().await;

@@ -81,7 +81,7 @@ async fn jobs_whose_leases_are_locked_keep_no_other_from_its_signal_and_none_of_
         for job in &jobs {
             send(&db, *job, "go", "now").await;
         }
-        // Wait until every attempt has polled for its signal again, and has met its locked lease. An attempt polls again after a second.
+        // Wait until every attempt has polled for its signal again and found its lease locked. An attempt polls again after a second.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         let other = plan([step("a"), receive("go"), step("b")]).enqueue(&db.pool).await.unwrap();
         send(&db, other, "go", "at once").await;

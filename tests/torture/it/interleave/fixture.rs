@@ -1,4 +1,4 @@
-//! Fixture for the runs of statements: jobs in every state, an ordering key and a uniqueness key. The fixture is restored before every
+//! Fixture on which the statements run: jobs in every state, an ordering key and a uniqueness key. The fixture is restored before every
 //! run.
 
 use std::{fmt::Write as _, sync::Arc};
@@ -30,7 +30,7 @@ pub(super) struct Fixture {
     pub(super) worker: Uuid,
 }
 
-/// Key that the fixture uses both as ordering key and as uniqueness key.
+/// Key that the fixture uses both as an ordering key and as a uniqueness key.
 pub(super) const KEY: &str = "key";
 
 /// Name of the limit on all jobs.
@@ -168,13 +168,13 @@ const TABLES: [&str; 41] = [
 /// Columns to restore in the table `bound`, whose other columns the server generates.
 const BOUND: &str = "(name, by_operator, number, revision, concurrency)";
 
-/// Saved rows of the first fixture, which are copied to restore the fixture before every run. Copying is faster: creating the rows with
-/// the product's statements takes longer than three runs.
+/// Saved rows of the first fixture, which are copied to restore the fixture before every run. Creating the rows with the product's
+/// statements would take longer than three runs.
 #[derive(Default)]
 pub(super) struct Fixtures {
     kept: Option<Arc<Fixture>>,
-    /// Whether a day partition for today exists. If so, the partition contains the history, which is dropped with the partition instead
-    /// of pruned.
+    /// Whether a day partition for today may exist. If it exists when the fixture is restored, it contains the history, which is then
+    /// dropped with the partition instead of pruned.
     today: bool,
 }
 

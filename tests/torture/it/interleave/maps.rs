@@ -1,5 +1,5 @@
-//! Statements on maps: adding a chunk, ending a part, counting hints, and recounting, deleting or cancelling a map. Also checks the
-//! invariants of maps.
+//! Statements on maps: adding a chunk, ending a part, counting hints, and closing, recounting, deleting or cancelling a map. Also checks
+//! the invariants of maps.
 
 use sqlx::{PgConnection, Row as _};
 use tests::{holders, operate};
@@ -46,8 +46,8 @@ pub(super) async fn run(statement: SideStatement, on: &mut PgConnection, fixture
 }
 
 /// Query for violations of the invariants of maps. `need` is the number of unfinished parts, plus the uncounted ends in hints, plus one
-/// while the map is open. A map with free places for running parts has no waiting part, unless a hint schedules another check. A waiting
-/// part is a parked part of a map, and is released if the map's records are deleted. Each part belongs to a chunk of its map.
+/// while the map is open. A waiting part is a parked part that its map holds. A map with free places for running parts has no waiting
+/// part, unless a hint schedules another check. Each part belongs to a chunk of its map.
 const VIOLATIONS: &str = "
 select g.parent, g.name || ' needs ' || g.need as why
 from queue.gather g

@@ -14,8 +14,8 @@ use super::{
     tally::stuck_keys,
 };
 
-/// Time at which the second statement starts: after the first transaction has ended, or during that transaction. In the second case, the
-/// form also determines whether the first transaction commits or rolls back.
+/// Time at which the second statement starts: after the first transaction has committed, or while that transaction is open. For an open
+/// transaction, the form also determines whether the transaction commits or rolls back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     After,
@@ -74,8 +74,8 @@ impl PairPlayer {
         Self { a, b, watch, pids, fixtures: Fixtures::default() }
     }
 
-    /// Runs statement `b` concurrently with or after statement `a`, depending on `form`. Then panics unless every job has exactly one
-    /// entry and no job is lost.
+    /// Runs statement `b` concurrently with or after statement `a`, depending on `form`. Then panics if an invariant of the jobs, the
+    /// ordering keys, the maps or the schedule is violated, or if a job is lost.
     pub(super) async fn play(&mut self, a: Statement, b: Statement, form: Form) -> PairOutcome {
         let fixture = self.fixtures.set(&mut self.watch, &[a, b]).await.unwrap();
         let outcome = self.both(a, b, form, &fixture).await;
@@ -103,7 +103,7 @@ impl PairPlayer {
 
     async fn both(&mut self, first: Statement, second: Statement, form: Form, fixture: &Fixture) -> PairOutcome {
         let Self { a, b, watch, pids, .. } = self;
-        // Starts the first transaction, which stays open if the form requires this.
+        // The transaction of the first statement stays open unless the form is `After`.
         let (open, count) = begin(a, first, fixture).await;
         if form == Form::After {
             open.commit().await.unwrap();
@@ -131,7 +131,7 @@ impl PairPlayer {
             waited
         };
         let (done, waited) = tokio::join!(running, ending);
-        // A statement with a short lock timeout is retried.
+        // Retries a statement whose lock timeout has expired.
         let done = match done {
             Err(error) if sqlstate(&error).as_deref() == Some(NO_LOCK) => {
                 retry_on_lock_timeout(async || run_committed(b, second, fixture).await).await

@@ -17,9 +17,9 @@ pub(super) enum SideStatement {
     ResumeSchedule,
     SkipSchedule,
     RunSchedule,
-    /// Declares a schedule that is already declared, and a new schedule.
+    /// Declares a schedule that is already declared, with other options.
     Declare,
-    /// Applies the declaration of a schedule that is not in force yet.
+    /// Applies the latest declaration of a schedule. The declaration is not in force yet.
     Elect,
     PruneFires,
     /// Pauses the queue again.
@@ -36,7 +36,7 @@ pub(super) enum SideStatement {
     AnnounceWaiter,
     LeaveWaiter,
     PruneWaiters,
-    /// Writes the counters of this process under a new sequence number.
+    /// Writes the first batch of statistics of a new process.
     Tally,
     RollUp,
     PruneTotals,
@@ -55,7 +55,7 @@ pub(super) enum SideStatement {
     PruneSignals,
     /// Spawns a child of the running job, in a step whose name no other call uses.
     Spawn,
-    /// Records the ends of several jobs, including the finished child of the parked job.
+    /// Writes end hints for the finished jobs that other jobs wait for, including the child of the parked job.
     NoteEnds,
     /// Notifies a parent that its child has ended.
     TellEnds,
@@ -182,7 +182,7 @@ impl SideStatement {
         })
     }
 
-    /// Returns the SQL files that contain the statement, without extension.
+    /// Returns the names of the SQL files that contain the statement, without extension.
     pub(super) fn files(self) -> &'static [&'static str] {
         match self {
             PutSchedule => &["put_schedule"],

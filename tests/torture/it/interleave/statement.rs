@@ -26,7 +26,7 @@ pub(super) enum Statement {
     EnqueueUnique,
     /// Enqueues a job into a fair queue.
     EnqueueFair,
-    /// Fires the tick of a schedule that is due now.
+    /// Fires the due tick of a schedule.
     FireTick,
     Claim,
     /// Claims jobs under a limit that has free permits.
@@ -48,7 +48,7 @@ pub(super) enum Statement {
     SettleWhole,
     /// Completes jobs that leave no record.
     Forget,
-    /// Turns a job whose verdict the server keeps rejecting into a dead letter.
+    /// Makes a dead letter of a job whose verdict the server keeps rejecting.
     Park,
     /// Parks a job until a signal arrives.
     ParkHeld,
@@ -174,7 +174,7 @@ impl Statement {
         })
     }
 
-    /// Claims jobs of one lane, or settles jobs of a lease individually.
+    /// Claims jobs from one lane, or settles jobs of a lease individually.
     async fn batch(self, on: &mut PgConnection, Fixture { lease, worker, .. }: &Fixture) -> sqlx::Result<i64> {
         let verdicts = match self {
             Self::ClaimBatch => {
@@ -231,7 +231,7 @@ impl Statement {
         }
     }
 
-    /// Returns the SQL files that contain the statement, without extension.
+    /// Returns the names of the SQL files that contain the statement, without extension.
     pub(super) fn files(self) -> &'static [&'static str] {
         match self {
             Self::Enqueue => &["enqueue"],

@@ -49,8 +49,8 @@ pub(super) async fn stuck_keys(on: &mut PgConnection) -> sqlx::Result<Vec<(i64, 
 /// Returns whether `found` equals the counts before the run plus the effects that the committed statements reported.
 pub(super) fn matches_effects(before: Tally, statements: &[(Statement, i64)], found: Tally) -> bool {
     let among = |statement: &[Statement]| statements.iter().any(|(one, _)| statement.contains(one));
-    // The statements in `vague` do not report the number of deleted history rows. The statements in `loose` do not report the attempts
-    // and failures of deleted jobs.
+    // If `vague`, one of the statements does not report how many finished jobs it deleted. If `loose`, one of them does not report the
+    // attempts and failures of the jobs that it deleted.
     let vague = among(&[Statement::PruneEarly, Statement::PruneDays, Statement::DropDay]);
     let loose = vague || among(&[Statement::PruneDone, Statement::PruneKept]);
     let equal = |sum: &Tally| {
@@ -71,7 +71,7 @@ pub(super) fn matches_effects(before: Tally, statements: &[(Statement, i64)], fo
 /// Returns the possible changes to the counts of jobs if the statement reported `n` jobs. The changes depend on the concurrent statements.
 fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tally> {
     let among = |statement: Statement| others.iter().any(|(one, _)| *one == statement);
-    // Possible numbers of running jobs that a concurrent statement cancelled.
+    // `off` returns the possible numbers of running jobs that a concurrent statement cancelled.
     let cancelling = among(Statement::CancelRunning) || among(Statement::Side(SideStatement::CancelParent));
     let off = || 0..=if cancelling { 2 } else { 0 };
     match statement {
@@ -128,8 +128,8 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
     }
 }
 
-/// Returns the possible changes if `n` of two jobs were settled, where one verdict completes and the other retries. If the jobs may have
-/// been cancelled concurrently (`off`), a job to be retried may be cancelled instead.
+/// Returns the possible changes if `n` verdicts of a batch were accepted. One verdict of the batch completes a job, and the other retries a
+/// job. If the jobs may have been cancelled concurrently (`off`), the second job may be cancelled instead of retried.
 fn batch(n: i64, off: bool) -> Vec<Tally> {
     let complete = [0, -1, 1, 0, 0, 0, 0];
     let mut retried: Vec<Tally> = vec![[1, -1, 0, 0, 0, 0, 1]];

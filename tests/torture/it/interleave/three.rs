@@ -33,7 +33,7 @@ impl Event {
     }
 }
 
-/// Scripts in which all three statements run before the first transaction ends. The transactions then end in order, and the first
+/// Scripts in which all three statements start before the first transaction ends. The transactions then end in order, and the first
 /// transaction commits or rolls back.
 pub(super) const MIDDLES: [[Event; 6]; 2] = [
     [Begins(0), Begins(1), Begins(2), Commits(0), Commits(1), Commits(2)],
@@ -43,7 +43,7 @@ pub(super) const MIDDLES: [[Event; 6]; 2] = [
 /// Effects and waits of the three statements in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TripleOutcome {
-    /// Number of rows or jobs that each statement affected, or `None` if the transaction did not commit.
+    /// Number of rows or jobs that each statement affected, or `None` if its transaction did not commit.
     pub(super) counts: [Option<i64>; 3],
     /// Whether each statement waited for a lock of another statement.
     pub(super) waited: [bool; 3],
@@ -60,7 +60,7 @@ struct Session {
     running: Option<JoinHandle<(PgConnection, sqlx::Result<i64>)>>,
     /// Number of rows or jobs that the statement affected, if it has returned and its transaction is still open.
     open: Option<i64>,
-    /// Whether the statement failed with a lock timeout and must be retried, as housekeeping does.
+    /// Whether the statement failed with a lock timeout and must be retried. Housekeeping also retries such statements.
     must_retry: bool,
 }
 
@@ -89,7 +89,7 @@ impl TriplePlayer {
     }
 
     /// Runs the three statements in the order of the script. Panics unless every job has exactly one entry, the counts match the reported
-    /// effects, and no ordering key is stuck.
+    /// effects, no ordering key is stuck, and the maps and schedules are consistent.
     pub(super) async fn play(&mut self, statements: [Statement; 3], script: &[Event]) -> TripleOutcome {
         let fixture = self.fixtures.set(&mut self.watch, &statements).await.unwrap();
         let before = match self.before {

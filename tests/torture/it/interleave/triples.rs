@@ -1,6 +1,6 @@
 //! Runs three statements concurrently: a sample of the triples whose statements compete for the same job, and a sample of all triples.
-//! `QUEUE_TEST_TRIPLES=20000` runs all triples of the first kind in every order, and 20000 triples of the second kind. `QUEUE_TEST_SEED`
-//! selects the sample.
+//! `QUEUE_TEST_TRIPLES=20000` runs all triples of competing statements in every order, and 20000 random triples. `QUEUE_TEST_SEED` selects
+//! the samples.
 
 use super::{
     kinds::all_statements,
@@ -14,8 +14,9 @@ use tests::TestDb;
 #[derive(Debug, Default)]
 struct Totals {
     plays: usize,
-    /// Number of runs in which a statement waited. `queues` counts the runs in which two statements waited at the same time.
+    /// Number of runs in which a statement waited.
     waits: usize,
+    /// Number of runs in which two statements waited at the same time.
     queues: usize,
 }
 
@@ -28,11 +29,11 @@ impl Totals {
     }
 }
 
-/// Sampling divisor: one in seven triples is run, because a run takes 50 ms. `QUEUE_TEST_TRIPLES` selects all triples.
+/// Sampling divisor: one in seven runs is executed, because a run takes 50 ms. If `QUEUE_TEST_TRIPLES` is set, every run is executed.
 const SHARE: usize = 7;
 
-/// Runs the triples of the given statements that `is_selected` accepts, or a sample of them, with the scripts in `MIDDLES`. A script
-/// keeps the transactions of the three statements open at the same time, and then commits or rolls back the first transaction.
+/// Runs a sample or all of the triples that `is_selected` accepts, with the scripts in `MIDDLES`. A script keeps the transactions of the
+/// three statements open at the same time, and then commits or rolls back the first transaction.
 async fn play_triples(statements: &[Statement], is_selected: impl Fn([Statement; 3]) -> bool) -> Totals {
     let db = TestDb::new().await;
     let (mut player, mut totals) = (TriplePlayer::new(&db).await, Totals::default());
@@ -120,8 +121,8 @@ async fn one_of_three_statements_on_a_finished_job_wins() {
     assert!(totals.waits > 0 && totals.queues == 0, "operators skip locked rows: {totals:?}");
 }
 
-/// Statements of different kinds: a producer, a claim, a verdict, a released claim, a recovery, a promotion, two operator statements and
-/// housekeeping.
+/// Statements of different kinds: an enqueue, a claim, a settle, the release of a lease, a recovery, a promotion, two operator statements
+/// and a housekeeping statement.
 const CLASSES: [Statement; 9] = [
     Statement::EnqueueUnique,
     Statement::Claim,

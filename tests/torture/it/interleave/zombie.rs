@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 use super::{pair::pid, tally::stuck_keys};
 
-/// Writes that a lease holder can send, except verdicts. Receiving a signal takes no lock, and is covered by another test.
+/// Writes that a lease holder can send, except verdicts and receives of signals. A receive skips a locked lease instead of waiting for the
+/// lock, and is covered by another test.
 const OTHER_WRITES: [&str; 10] =
     ["whole", "give back", "record_progress", "step", "step alone", "park", "spawn", "chunk", "close", "restart"];
 

@@ -123,7 +123,7 @@ impl Model {
         limit.map_or(0, |limit| limit.most.cast_signed() - limit.permits.values().sum::<usize>().cast_signed())
     }
 
-    /// Records that `count` jobs were claimed under the limit in the lease `token`. Returns an error if more jobs run than the limit
+    /// Records the permits of `count` jobs that were claimed under the lease `token`. Returns an error if more jobs run than the limit
     /// allows.
     pub(super) fn note_permits(&mut self, token: Uuid, count: usize) -> Result<(), String> {
         let running = self.jobs.values().filter(|job| job.lane == LIMITED && matches!(job.place, JobPlace::Running(_))).count();

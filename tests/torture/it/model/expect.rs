@@ -11,7 +11,7 @@ use super::{op::LANES, rules::Rules};
 /// State of a job in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobPlace {
-    /// Ready since this step. Jobs with lower steps are claimed first.
+    /// Ready, with the step that determines the position in the lane. Jobs with earlier steps are claimed first.
     Ready(usize),
     Scheduled {
         due: bool,
@@ -84,7 +84,7 @@ impl Model {
         self.all(|place| place == JobPlace::Running(token))
     }
 
-    /// Returns whether a lease may be settled as a whole, because all its remaining jobs are on their first attempt.
+    /// Returns whether a lease may be settled as a whole, which requires that all its remaining jobs are on their first attempt.
     pub(super) fn may_be_whole(&self, token: Uuid) -> bool {
         self.held(token).iter().all(|id| self.jobs[id].attempts == 1)
     }
@@ -226,7 +226,7 @@ impl Model {
         (ids.len(), convicted)
     }
 
-    /// Records that a job has a start deadline, which has not passed.
+    /// Gives a job a start deadline that has not passed.
     pub(super) fn set_start_deadline(&mut self, id: JobId) {
         self.job(id).late = Some(false);
     }
@@ -277,8 +277,8 @@ impl Model {
         (refused, expired)
     }
 
-    /// Applies a promotion. The statement may choose any due jobs. Therefore checks only that the `chosen` jobs are due and as many as
-    /// expected.
+    /// Applies a promotion. The statement may choose any due jobs, so this function checks only that the `chosen` jobs are due and
+    /// that their number is right.
     pub(super) fn promote(&mut self, most: usize, chosen: &BTreeSet<JobId>) -> Result<(), String> {
         let due = self.all(|place| place == JobPlace::Scheduled { due: true });
         if chosen.len() != due.len().min(most) || !chosen.is_subset(&due) {

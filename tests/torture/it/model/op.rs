@@ -7,12 +7,12 @@ use tests::protocol::VERDICTS;
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) op: Op,
-    /// Whether the transaction is rolled back after its response, as if a failover lost the transaction.
+    /// Whether the transaction is rolled back after the operation, as if a failover had lost the transaction.
     pub(super) lost: bool,
 }
 
-/// Index of a job or lease, counted back from the newest and taken modulo the number of jobs or leases. Operator statements choose
-/// alternately among all jobs and among the jobs to which they apply.
+/// Index of a job or lease, counted back from the newest and taken modulo the number of jobs or leases. In operator statements, the
+/// indexes refer alternately to the jobs to which the statement applies and to all jobs.
 pub(super) type Age = usize;
 
 /// Operation of a producer, a worker or an operator.
@@ -54,8 +54,8 @@ pub(super) enum Op {
     /// Moves the start deadlines of the given jobs into the past.
     MakeLate(Vec<Age>),
     ExpireDue,
-    /// Expires or releases the unstarted jobs of a lease that have a start deadline, as the holder of the lease does. A job expires if
-    /// its deadline has passed, and otherwise becomes ready.
+    /// Expires or releases the unstarted jobs with a start deadline under a lease, as the lease holder does. A job expires if its
+    /// deadline has passed, and otherwise becomes ready.
     ExpireHeld(Age),
     /// Pauses a scope.
     Pause(usize),
@@ -64,7 +64,7 @@ pub(super) enum Op {
     Vouch(usize),
     /// Sets the concurrency of the limit, or removes the limit.
     Limit(Option<usize>),
-    /// Claims jobs under the limit. Fields: worker, maximum number of jobs, whether the worker reports ended leases, and whether the
+    /// Claims jobs under the limit. Fields: worker, maximum number of jobs, whether the claim reports all leases as freed, and whether the
     /// claim reads all permits again.
     ClaimLimited(usize, i32, (bool, bool)),
 }
@@ -89,7 +89,7 @@ pub(super) const LIMIT: &str = "queue:slow";
 /// Queue and job type of each scope that may be paused.
 pub(super) const SCOPES: [(&str, &str); 4] = [("mail", "*"), ("default", "do"), ("slow", "*"), ("*", "do")];
 
-/// Events that must occur in at least one sequence. A run without these events would test too little.
+/// Events that must each occur in at least one sequence. A run without one of them tests too little.
 pub(super) const EVENTS: [&str; 38] = [
     "added days",
     "beat",
@@ -133,7 +133,7 @@ pub(super) const EVENTS: [&str; 38] = [
 
 /// Returns the strategy for sequences of steps.
 pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Adds sequences in which history is outside of any day partition.
+    // Some sequences begin by dropping the day partition, so that history is written to the default partition.
     let days = prop_oneof![6 => Just(vec![]), 2 => Just(vec![Op::DropDay]), 1 => Just(vec![Op::DropDay, Op::AddDays])];
     let first = vec((0..LANES.len(), prop::bool::weighted(0.1)), 3..9).prop_map(|jobs| vec![Op::EnqueueMany(jobs)]);
     let once = |ops: Vec<Op>| ops.into_iter().map(|op| Step { op, lost: false });
@@ -150,8 +150,8 @@ fn story() -> impl Strategy<Value = Vec<Op>> {
         vec![Op::Register(worker), Op::Claim(worker, 4), Op::SettleAll(0, "dead"), Op::Requeue(jobs.clone()), Op::Discard(jobs)]
     });
     let delay = (0..LANES.len()).prop_map(|lane| vec![Op::Enqueue(lane, true), Op::MakeDue(vec![0]), Op::Promote(2)]);
-    // In `held`, a worker reports a claimed job as expired before or after the start deadline. In `begun`, the job has already started
-    // and can no longer expire.
+    // In `held`, a worker releases a claimed job before the start deadline, or expires the job after the deadline. In `begun`, the job
+    // has already started and can no longer expire.
     let held = (0..LANES.len(), 0..3_usize, any::<bool>()).prop_map(|(lane, worker, is_late)| {
         let late = Some(Op::MakeLate(vec![0])).filter(|_| is_late);
         let held = [Op::EnqueueExpiring(lane), Op::Claim(worker, 9)].into_iter().chain(late);

@@ -83,8 +83,8 @@ async fn retry_while_locked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) ->
     }
 }
 
-/// Opens a connection with generic plans and without JIT, like a worker's connection, but without parallel workers. Also drops all day
-/// partitions. Otherwise the planner would use parallel workers on the almost empty tables.
+/// Opens a connection with generic plans and without JIT, like a worker's connection. The tables are almost empty, so parallel workers,
+/// which the planner would use anyway, are disabled, and all day partitions are dropped.
 async fn connect(db: &TestDb) -> PgConnection {
     let planner = [("plan_cache_mode", "force_generic_plan"), ("jit", "off"), ("max_parallel_workers_per_gather", "0")];
     let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(&db.url).unwrap().options(planner)).await.unwrap();
@@ -327,7 +327,7 @@ impl Player {
         Ok("made due")
     }
 
-    /// Executes an operator statement. The statement must affect exactly the jobs in a suitable state.
+    /// Executes an operator statement, which must affect exactly those of the given jobs that are in a suitable state.
     async fn operate(&mut self, op: &Op) -> Outcome {
         let dead = |place| place == JobPlace::Dead;
         let is_finished = |place| matches!(place, JobPlace::Completed { .. } | JobPlace::Cancelled | JobPlace::Expired);

@@ -1,4 +1,4 @@
-//! State of the rules, which are pauses and a limit, and the rules that each worker has read.
+//! State of the rules (pauses and a limit), and the rules that each worker has read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::op::{LANES, LIMITED, SCOPES};
 /// Active pauses, the limit, and the acknowledgements of the workers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
-    /// Number of the pause of each paused scope.
+    /// Pause number of each paused scope.
     pub(super) paused: BTreeMap<usize, i64>,
     pub(super) limit: Option<Bound>,
     /// Highest rule number that each worker has acknowledged.

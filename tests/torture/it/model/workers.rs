@@ -1,5 +1,5 @@
-//! Worker side of pauses and of a limit. Workers read the rules, stop claiming the covered lanes, and acknowledge the rules. Also includes
-//! claims under a limit.
+//! Worker side of the rules, which are the pauses and the limit. Workers read the rules, stop claiming from the covered lanes, and
+//! acknowledge the rules. Also includes claims under the limit.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ impl Player {
         Ok(newest)
     }
 
-    /// Lets a worker read all rules and acknowledge the newest number.
+    /// Lets a worker read all rules and acknowledge them up to the newest.
     pub(super) async fn vouch(&mut self, worker: Uuid) -> Outcome {
         let newest = self.read_rules(worker).await?;
         let there: bool = sqlx::query_scalar("select exists (select from queue.worker where id = $1)")
@@ -95,8 +95,8 @@ impl Player {
         self.model.set_limit(most, number).map(|()| "set a limit")
     }
 
-    /// Returns the lanes that a worker may claim from, ordered by id. `under_limit` distinguishes claims under the limit from other
-    /// claims.
+    /// Returns the lanes from which a worker may claim, ordered by id. These are the lanes under the limit if `under_limit` is true, and
+    /// the other lanes otherwise.
     fn lanes_of(&self, worker: Uuid, under_limit: bool) -> Vec<(i64, (usize, bool))> {
         let known = self.known.get(&worker).cloned().unwrap_or_default();
         self.lanes.iter().filter(|(_, (lane, _))| known.may(*lane, under_limit)).map(|(id, of)| (*id, *of)).collect()

@@ -69,7 +69,7 @@ pub(super) struct Process {
     pub(super) held: Vec<(Claim, Ids)>,
     /// Tokens of claims without a response.
     pub(super) strays: Vec<Token>,
-    /// Verdict without a response.
+    /// Verdict that the worker has sent and that has no response yet, if any.
     pub(super) sent: Option<SentVerdict>,
 }
 

@@ -28,11 +28,11 @@ pub(super) enum Variant {
 pub(super) enum Step {
     Enqueue(usize),
     Claim(usize, Ids, Delivery),
-    /// The server executes an abandoned claim for the given jobs, or drops the claim.
+    /// The server executes an abandoned claim for the given jobs, or drops the claim (`None`).
     LateClaim(usize, Option<Ids>),
     GiveBack(usize),
-    /// A worker forgets claims that have had no response by their deadline. By then, the jobs that the worker has given back are on disk,
-    /// and no request is in flight.
+    /// A worker forgets its claims without a response after their deadline. By then, the jobs that the worker has given back are on disk,
+    /// and the server can no longer execute the claims.
     DropStrays(usize),
     /// A worker settles jobs of one of its claims. Fields: worker, index of the claim, jobs, verdict, delivery.
     Settle(usize, usize, Ids, Verdict, Delivery),
@@ -79,8 +79,8 @@ pub(super) struct Protocol {
 }
 
 impl Step {
-    /// Returns whether the step is a fault. The number of faults on a path is limited, and the jobs must be able to complete without
-    /// faults.
+    /// Returns whether the step is a fault. The number of faults on a path is limited. From every state, the jobs must be able to complete
+    /// without another fault.
     pub(super) fn is_fault(self, state: &State) -> bool {
         match self {
             Self::Claim(.., delivery) | Self::Settle(.., delivery) | Self::Retry(_, delivery) => delivery != Delivery::Answered,
@@ -133,7 +133,7 @@ impl Protocol {
         }
         if process.alive {
             let claims = parts(state.db.waiting()).flat_map(|ids| DELIVERIES.map(|delivery| Step::Claim(worker, ids, delivery)));
-            // The jobs of a late claim are chosen only when the server executes the claim, so one late claim per job is enough.
+            // The jobs of a late claim are chosen only when the server executes the claim, so late claims for several jobs are left out.
             steps.extend(claims.filter(|step| !matches!(step, Step::Claim(_, ids, Delivery::Late) if ids & (ids - 1) != 0)));
         } else {
             steps.push(Step::Notice(worker));
@@ -184,7 +184,7 @@ impl State {
         self.recovery.as_ref().is_some_and(|recovery| recovery.locked && recovery.found.iter().any(|(found, _)| *found == token))
     }
 
-    /// Returns whether the server may still execute the claim of this token, or has stored its lease.
+    /// Returns whether the server may still execute the claim with this token, or has stored the lease of the claim.
     fn is_known(&self, token: Token) -> bool {
         let leases = self.db.leases.iter().chain(&self.synced.leases);
         self.late_claims.iter().any(|(_, late)| *late == token) || leases.into_iter().any(|row| row.claim.token == token)
@@ -343,8 +343,8 @@ impl State {
         counted
     }
 
-    /// Releases the jobs that are in the leases now (lease -> ready). A broken variant releases the jobs that its first statement read.
-    /// Does not sync to disk.
+    /// Executes the second statement of a recovery (lease -> ready). Releases the jobs that the found leases contain now. `RecoversAtOnce`
+    /// instead releases the jobs that the first statement read. Does not sync to disk.
     fn take_back(&mut self, variant: Variant) {
         let found = self.recovery.take().map(|recovery| recovery.found).unwrap_or_default();
         for (token, seen) in found {

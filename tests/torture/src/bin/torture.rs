@@ -1,5 +1,5 @@
-//! `cargo torture`: runs SQL statements concurrently, and compares their effects with in-memory models. The long form tests many samples.
-//! The short form takes a few minutes.
+//! `cargo torture`: runs SQL statements concurrently, and compares their effects with in-memory models. With `--quick`, it tests fewer
+//! samples and takes a few minutes.
 
 use std::process::{Command, ExitCode};
 
@@ -11,7 +11,7 @@ use clap::Parser;
 struct Args {
     /// Run only tests whose name contains one of the given texts
     only: Vec<String>,
-    /// Run a seventh of the statement triples, and fewer model sequences. Takes about three minutes on two cores, and is run by the CI
+    /// Run a seventh of the statement triples, and fewer model sequences. This takes about three minutes on two cores, and CI uses it
     #[arg(long)]
     quick: bool,
     /// Seed that selects the sample of statement triples
@@ -19,8 +19,8 @@ struct Args {
     seed: u64,
 }
 
-/// Environment variables that the long form sets unless they are set already: the number of triples drawn from all statements, and the
-/// number of model sequences.
+/// Environment variables that a run without `--quick` sets unless they are already set: the number of triples drawn from all statements,
+/// and the number of model sequences.
 const LONG: [(&str, &str); 2] = [("QUEUE_TEST_TRIPLES", "5000"), ("PROPTEST_CASES", "5000")];
 
 fn main() -> ExitCode {

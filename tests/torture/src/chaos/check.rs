@@ -37,26 +37,27 @@ pub(super) struct Findings {
     pub(super) attempted: usize,
     pub(super) acknowledged: usize,
     pub(super) completed: usize,
-    /// Dead letters after three crashes.
+    /// Number of dead letters other than poison jobs. Expected only after three crashes.
     pub(super) dead: usize,
-    /// Dead letters of poison jobs, which are expected.
+    /// Number of poison jobs that became dead letters, as expected.
     pub(super) poison: usize,
-    /// Number of jobs that expired because they did not start in time.
+    /// Number of expired jobs, including those in `expired_wrongly`.
     pub(super) expired: usize,
     /// Number of acknowledged jobs that are not completed, not expired, and not dead for an expected reason.
     pub(super) lost: usize,
     /// Number of jobs that are stored twice, stored although they were rolled back or never enqueued, or not stored although they ran.
     pub(super) unexpected: usize,
     pub(super) executions: usize,
-    /// Repeated executions of a job whose preceding execution has no recorded failure.
+    /// Number of executions that repeated a job although its preceding execution has no recorded failure.
     pub(super) duplicate_executions: usize,
-    /// Duplicate executions that no fault explains. They began although the lease of the preceding execution was still valid.
+    /// Number of duplicate executions that no fault explains. They began although the lease of the preceding execution was still valid.
     pub(super) unexplained_executions: usize,
-    /// Number of jobs that started again or continued under a later lease after their completion was recorded under an earlier one.
+    /// Number of executions that ran under a later lease than the completion of their job, or that started after the completion although
+    /// no fault explains it.
     pub(super) stale_completions: usize,
-    /// Number of jobs that completed without a successful execution, or whose output names another execution.
+    /// Number of jobs that completed without a successful execution, or whose output names a process without such an execution.
     pub(super) unfounded_completions: usize,
-    /// Number of attempts that ended when their process was killed, and whose number the next attempt reused.
+    /// Number of attempts whose process was killed and whose attempt number was reused by the next attempt.
     pub(super) uncounted_attempts: usize,
     /// Number of jobs that started during a pause that all workers had acknowledged.
     pub(super) begun_while_paused: usize,
@@ -261,7 +262,8 @@ fn check_deadline(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &
     }
 }
 
-/// Checks that a completion belongs to an execution whose lease was valid.
+/// Counts the job under its final state. Checks that a completed job belongs to an execution with a valid lease. Checks an expired job with
+/// `check_expiry`.
 fn check_completion(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &FinalState, runs: &[Execution]) {
     match job.state.as_str() {
         "completed" => found.completed += 1,
@@ -286,7 +288,7 @@ fn check_completion(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job:
     };
     for run in runs.iter().filter(|run| run.start != settled.start) {
         let later_lease = run.attempt > attempts;
-        // The execution started under an earlier lease, in a process that did not know that the lease was lost.
+        // Whether the execution may have started under an earlier lease, in a process that did not know that the lease was lost.
         let zombie =
             run.attempt <= attempts && (lookup.on_worker(run, run.start) || lookup.on_server(settled.start.min(run.start), run.start));
         if later_lease || (run.start > at + SLACK && !zombie) {
@@ -302,7 +304,7 @@ impl FaultLookup<'_> {
         self.on_process(&run.who, run.start, by)
     }
 
-    /// Returns whether a fault hit the process `who` between `from` and `by`.
+    /// Returns whether a fault hit the process `who` between `from` and `by`, or shortly before.
     pub(super) fn on_process(&self, who: &str, from: u64, by: u64) -> bool {
         let concerns = |fault: &&Fault| match fault.kind {
             Kind::Kill | Kind::Stop => fault.who == who,
@@ -312,14 +314,14 @@ impl FaultLookup<'_> {
         self.faults.iter().filter(concerns).any(|fault| fault.from < by && fault.until + AFTERMATH > from)
     }
 
-    /// Returns whether the server was down between `from` and `until`, or shortly before.
+    /// Returns whether the server was down between `from` and `until`, or shortly before or after.
     pub(super) fn on_server(&self, from: u64, until: u64) -> bool {
         let mut away = self.faults.iter().filter(|fault| fault.kind == Kind::Server);
         away.any(|fault| fault.from < until + 1_000_000 && fault.until + AFTERMATH > from)
     }
 
-    /// Returns whether the execution started during a pause. Returns false if the process was stopped between the start of the handler
-    /// and its first line, because the recorded start is then too late.
+    /// Returns whether the execution started during a pause that all workers had acknowledged. Returns false if the process was stopped
+    /// between the start of the handler and the handler's first line, because the recorded start is then too late.
     fn is_paused(&self, n: u64, run: &Execution) -> bool {
         let covers = |fault: &Fault| match fault.who.as_str() {
             "" => true,

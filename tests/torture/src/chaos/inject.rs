@@ -26,8 +26,8 @@ use super::{
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
-    /// Name of the process, or empty for a fault of the server or its connections. A pause has the name of its scope, or an empty name if
-    /// the pause covers everything.
+    /// Name of the process, or a prefix of the name for a network fault. Empty for a fault of the server or its connections. For a pause,
+    /// the name of its scope, or empty if the pause covers everything.
     pub(super) who: String,
     pub(super) from: u64,
     pub(super) until: u64,
@@ -139,8 +139,8 @@ impl Injector {
         Ok(())
     }
 
-    /// Returns the numbers of the jobs that were leased to a worker when it was killed or stopped. First waits 100 ms, in which the
-    /// server finishes the worker's last statements.
+    /// Returns the numbers of the jobs that were leased to a worker when it was killed or stopped. First waits 100 ms, so that the
+    /// server can finish the worker's last statements.
     async fn held(&self, label: &str) -> Vec<u64> {
         const HELD: &str = "select (j.payload->>'n')::bigint from queue.worker w join queue.lease l on l.worker = w.id
            cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id where w.name = $1 and j.payload ? 'n'";

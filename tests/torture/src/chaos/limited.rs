@@ -52,7 +52,7 @@ pub(super) async fn set(database: &Database) -> Result<()> {
     Ok(())
 }
 
-/// Numbers of starts, and violations of the limits.
+/// Numbers of starts and of limit violations.
 #[derive(Debug, Default)]
 pub(super) struct LimitViolations {
     pub(super) concurrency: usize,

@@ -1,4 +1,4 @@
-//! Plans the faults. The kind, time and target of each fault are drawn from the seed before the first fault.
+//! Plans the faults. The time, target and duration of each fault are drawn from the seed before the first fault is injected.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ impl Scale {
     }
 }
 
-/// Returns the planned faults, ordered by time. Each kind is spread evenly over `span`, with jitter.
+/// Returns the planned faults, ordered by time. The faults of each kind are spread evenly over `span`, with jitter.
 pub(super) fn plan(seed: u64, span: Duration, faults: &[(Kind, usize)]) -> Vec<PlannedFault> {
     let mut rng = Rng::with_seed(seed);
     let mut plan = Vec::new();
@@ -113,7 +113,7 @@ pub(super) fn plan(seed: u64, span: Duration, faults: &[(Kind, usize)]) -> Vec<P
                 Kind::Hole | Kind::Drop => 300..1500,
                 Kind::Pause => 200..1000,
             };
-            // Pauses alternate between the scopes.
+            // Pauses cycle through the scopes.
             let target = if *kind == Kind::Pause { place } else { rng.usize(..) };
             plan.push(PlannedFault { at, kind: *kind, target, lasts: Duration::from_millis(rng.u64(ms)) });
         }

@@ -156,7 +156,7 @@ impl ProcessGroup {
         ended
     }
 
-    /// Requests all workers to stop, and waits until they have exited.
+    /// Sends SIGTERM to all workers, and waits until they have exited.
     pub(super) fn stop_all(&self) {
         (0..self.slots.len()).for_each(|number| self.signal(number, "TERM"));
         for slot in &self.slots {

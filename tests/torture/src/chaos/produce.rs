@@ -109,7 +109,7 @@ async fn put<'c, J: Job>(
 
 fn draw(rng: &mut Rng, n: u64) -> DrawnJob {
     let ms = if rng.u8(0..20) < 3 { rng.u64(100..400) } else { rng.u64(1..40) };
-    // Half of the deadlines are about as short as the duration of a claim. The other half are at most as long as a fault.
+    // Half of the deadlines are about as long as a claim takes. The other half are at most as long as a fault.
     let expires_in = (rng.u8(0..8) == 0).then(|| Duration::from_millis(if rng.bool() { rng.u64(5..60) } else { rng.u64(60..3000) }));
     if rng.u8(0..10) < 3 {
         let act = match rng.u8(0..100) {
@@ -134,8 +134,8 @@ struct Producer {
 }
 
 impl Producer {
-    /// Enqueues the jobs in one transaction. Records each number before the enqueue and the outcome afterwards. Returns whether the outcome
-    /// is known.
+    /// Enqueues the jobs in one transaction. Records the job numbers before the transaction and the outcome afterwards. Returns whether the
+    /// outcome is known.
     async fn enqueue(&self, batch: Vec<DrawnJob>, end: TransactionEnd) -> bool {
         let numbers: Vec<u64> = batch.iter().map(|job| job.n).collect();
         for n in &numbers {

@@ -33,7 +33,8 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// Target for the 99th percentile of the recovery times: the lease duration plus two seconds.
 const RECOVERED_WITHIN_MS: u64 = TTL.as_millis() as u64 + 2000;
 
-/// Executes a run. Returns whether no violation was found. Prints one JSON object as the last line.
+/// Executes a run. Returns whether the queue drained, no process failed, no violation was found, and all planned faults were injected. A
+/// full run must also meet the target for recovery times. Prints one JSON object as the last line.
 pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     let began = Instant::now();
     let folder = results(&format!("seed-{seed}"))?;
@@ -45,7 +46,7 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     let entries = history::read(&folder)?;
     let found = check(&entries, &hurt.faults, &finals(&database).await?);
     let violations = limited::check(&entries, &hurt.faults);
-    // A job in a limited queue resumes only when a permit is free, so its recovery time is not measured.
+    // A limit may delay the next start of a recovered job, so recovery times are not measured in limited queues.
     let free: Vec<_> = entries.iter().filter(|entry| !limited::is_limited(entry.line.number())).cloned().collect();
     let recoveries = recoveries::measure(&free, &hurt.faults);
     let broken = broken(&database).await?;
@@ -243,7 +244,7 @@ pub(super) async fn finals(database: &Database) -> Result<Vec<FinalState>> {
     Ok(sqlx::query_as(FINALS).fetch_all(&database.pool).await?)
 }
 
-/// Returns the number of violations of the invariant, such as a job without exactly one entry in the tables of job states.
+/// Returns the number of violations that `tests::INVARIANT` finds, such as a job without exactly one entry in the tables of job states.
 pub(super) async fn broken(database: &Database) -> Result<usize> {
     let broken: Vec<(i64, i64, i64)> = sqlx::query_as(tests::INVARIANT).fetch_all(&database.pool).await?;
     Ok(broken.len())

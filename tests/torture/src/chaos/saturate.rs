@@ -17,7 +17,7 @@ use super::{
     server::TestServer,
 };
 
-/// Numbers of false recoveries and of executions under CPU saturation.
+/// Result of a saturation run. Every violation counts as a false recovery.
 #[derive(Debug)]
 pub(super) struct Saturation {
     pub(super) false_recoveries: usize,
@@ -25,7 +25,7 @@ pub(super) struct Saturation {
     pub(super) notes: Vec<String>,
 }
 
-/// Number and duration of the blocking handlers of a saturation run.
+/// Enqueued jobs and lease duration of a saturation run.
 #[derive(Debug)]
 pub(super) struct Load {
     /// Time during which jobs with short handlers are enqueued.

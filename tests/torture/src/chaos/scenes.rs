@@ -228,7 +228,7 @@ impl Scene {
 
     /// Runs twenty jobs, and another job whose payload cannot be deserialized.
     async fn unreadable(&self) -> Result<Vec<String>> {
-        // Payload that a regular enqueue would reject.
+        // Creates a job with a payload that a regular enqueue would reject.
         const BAD: &str = r#"
             select queue.enqueue('chaos', '{"n": 21, "ms": 0, "act": "Wait"}', '{"queue": "chaos"}');
             update queue.job set payload = jsonb_set(payload, '{ms}', '1e400') where payload ->> 'n' = '21'"#;

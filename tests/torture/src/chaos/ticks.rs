@@ -43,7 +43,7 @@ pub(super) fn each_second() -> Schedule {
 pub(super) struct TickCounts {
     #[serde(rename = "cron_ticks")]
     pub(super) due: i64,
-    /// Due ticks that did not fire, or whose outcome is not an enqueued job.
+    /// Number of due ticks that did not fire, or whose outcome is not an enqueued job.
     #[serde(rename = "cron_missed")]
     pub(super) missed: i64,
     /// Number of jobs in excess of one per tick.
@@ -65,12 +65,12 @@ pub(super) async fn make(database: &Database, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all due ticks are processed, pauses all schedules, and returns the counts.
+/// Waits until all due ticks are processed, at most for `PATIENCE`. Then pauses all schedules and returns the counts.
 pub(super) async fn account(database: &Database) -> Result<TickCounts> {
     const BEHIND: &str = "select count(*) from queue.schedule where next_at is null or next_at < now() - interval '1 s'";
     const END: &str = "update queue.schedule set paused_at = now()";
-    /// Query that counts the ticks. A schedule has one tick per second from its creation until its next tick, which is close to the time
-    /// of the pause.
+    /// Query that counts the ticks. A schedule has one due tick per second from its creation until its next tick, or until three seconds
+    /// before the pause if that is later. The next tick is earlier only if due ticks were not processed.
     const ACCOUNT: &str = "
       with due as (
         select s.name, greatest(floor(extract(epoch from s.paused_at)) - 3, floor(extract(epoch from s.next_at)) - 1)

@@ -109,7 +109,8 @@ async fn lose_lease(connection: &mut PgConnection, aftermath: Aftermath) -> Resu
     let lease = claim(connection, worker, 1).await?;
     anyhow::ensure!(lease.jobs.len() == 1, "nothing was claimed");
     anyhow::ensure!(note(connection, lease.token, lease.jobs[0], "alive").await?, "a report under a valid lease was refused");
-    // In the case `Woken`, the signals wake the job. They remain stored, to check that a worker without the lease does not receive them.
+    // In the case `Woken`, the signals wake the job. They remain stored, so that the run detects whether a worker without the lease
+    // receives them.
     for _ in 0..2 {
         signals::signal(connection, lease.jobs[0].id).await?;
     }

@@ -76,7 +76,7 @@ impl Statement {
         noticed::tests_for(mutation.object.as_deref().unwrap_or(&self.file))
     }
 
-    /// Returns the statement's lines without comments.
+    /// Returns the statement's lines, with comments and blank lines removed.
     pub fn code(&self) -> impl Iterator<Item = &str> {
         self.text.lines().map(code).filter(|line| !line.trim().is_empty())
     }

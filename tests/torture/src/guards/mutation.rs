@@ -1,4 +1,4 @@
-//! Parsing and application of mutations, without I/O. A mutation is the text of a statement without one of its guards.
+//! Parses and applies mutations, without I/O. A mutation is the text of a statement without one of its guards.
 //!
 //! The mutations of `queue-worker/sql/claim.sql` are in `tests/torture/guards/queue-worker/sql/claim.diff`. The file has the form of a
 //! diff:
@@ -14,8 +14,8 @@
 //!  for update skip locked
 //! ```
 //!
-//! The header states the promise of the guard, which must be unique in the file. The lines with ` ` and `-` must occur exactly once in
-//! the statement. Comments and indentation are ignored. A bare `@@` begins another hunk of the same mutation. `redundant` gives the
+//! The header states the guard's promise, which must be unique in the file. The lines that begin with ` ` or `-` must occur exactly once
+//! in the statement. Comments and indentation are ignored. A bare `@@` begins another hunk of the same mutation. `redundant` gives the
 //! reason why no test can fail. In the file of a migration, `--- queue.NAME` limits the following mutations to the table, view or
 //! function `NAME`.
 
@@ -89,7 +89,7 @@ fn parse_line(line: &str, mutations: &mut Vec<Mutation>, object: &mut Option<Str
 }
 
 impl Mutation {
-    /// Returns `text` without this guard.
+    /// Returns `text` without the guard that the mutation removes.
     ///
     /// # Errors
     /// Returns an error if a hunk does not match exactly once, or changes nothing.

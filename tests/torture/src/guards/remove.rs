@@ -1,4 +1,4 @@
-//! Removes the guards one at a time, and runs the tests that must detect each removal. The tests are built once with `--cfg queue_mutants`,
+//! Removes each guard in turn, and runs the tests that must detect the removal. The tests are built once with `--cfg queue_mutants`,
 //! so that statements can be replaced at run time.
 
 use std::{
@@ -48,7 +48,7 @@ struct Args {
 /// Time limit for the tests of one guard.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Maximum number of leftover databases. Leftover databases are dropped when their number is higher.
+/// Number of leftover databases above which all of them are dropped.
 const MAX_LEFTOVERS: usize = 30;
 
 /// Outcome of removing one guard.
@@ -114,7 +114,7 @@ fn run(args: &Args) -> Result<bool> {
     })
 }
 
-/// Guard to remove, with its statement. Without a guard, the tests run on the unchanged statement.
+/// Guard to remove, with its statement. If `mutation` is `None`, the tests run on the unchanged statement.
 struct Task<'a> {
     name: String,
     statement: &'a Statement,

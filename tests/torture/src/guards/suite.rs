@@ -1,5 +1,5 @@
-//! Test binaries that must detect mutations. The binaries are built with `--cfg queue_mutants` in their own directory, and run until one
-//! test fails.
+//! Test binaries that must detect mutations. The binaries are built with `--cfg queue_mutants` in a separate target directory, and run
+//! until one test fails.
 
 use std::{
     collections::HashSet,
@@ -84,7 +84,7 @@ impl Suite {
         filter.split(' ').take_while(|word| *word != "--skip").any(|part| self.tests.iter().any(|test| test.contains(part)))
     }
 
-    /// Runs the tests selected by a filter until one fails. Returns the failed test.
+    /// Runs the tests selected by a filter until one fails. Returns the failed test, or `None` if all tests pass.
     pub(super) fn first_failure(
         &self,
         filter: &str,
@@ -123,6 +123,7 @@ impl Suite {
 }
 
 /// Returns the first test that the output lines report as failed, or a placeholder if the tests are still running at the time `until`.
+/// Returns `None` if the output ends without a failed test.
 fn wait(lines: &mpsc::Receiver<String>, until: Instant) -> Option<String> {
     loop {
         match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {

@@ -52,7 +52,7 @@ fn every_guard_has_tests_and_every_listed_object_has_guards() {
     assert!(gone.is_empty(), "`noticed.rs` names {gone:?}, which have no guards");
 }
 
-/// Returns SQL that creates the function, table or view again, from the text of a mutated migration.
+/// Returns SQL that recreates the function, table or view `object` from the text of a mutated migration.
 fn recreate_sql(text: &str, object: &str) -> String {
     let begins = |line: &&str| line.starts_with("create ");
     let is_it = |line: &str| mutation::created(line).as_deref() == Some(object);

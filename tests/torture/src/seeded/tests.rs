@@ -1,5 +1,5 @@
-//! Checks that the edits of each bug still apply to the files. A bug whose text has changed would not be applied, and only a full run
-//! would detect this.
+//! Checks that the edits of each seeded bug still apply to their files. Otherwise, only a full run would detect that the text replaced by
+//! an edit has changed.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
@@ -20,7 +20,7 @@ fn ends(file: &str, ending: &str) -> bool {
     std::path::Path::new(file).extension().is_some_and(|found| found == ending)
 }
 
-/// Returns the files of a bug after the bug's edits.
+/// Returns the path and the edited text of each file that a bug changes.
 fn with_it(bug: &Bug) -> BTreeMap<&'static str, String> {
     let mut files = BTreeMap::new();
     for edit in bug.edits {

@@ -25,7 +25,7 @@ pub(super) struct FinalRows {
     pub(super) jobs: Vec<FinalState>,
     /// Journaled steps: job number, name, time of the journal entry, output.
     pub(super) steps: Vec<Step>,
-    /// Entries of the ledger.
+    /// Entries of the table `ledger`, which the step transactions write.
     pub(super) effects: Vec<i64>,
     /// Payloads of the signals that no job has received.
     pub(super) left: Vec<i64>,
@@ -64,7 +64,7 @@ pub(in crate::chaos) struct DurableFindings {
     dead: usize,
     #[serde(rename = "durable_steps")]
     steps: usize,
-    /// External effects that were executed again because a fault hit the process between the effect and its journal entry.
+    /// Repeated executions of external effects. A fault between the effect and its journal entry may cause a repetition.
     #[serde(rename = "durable_repeats")]
     repeats: usize,
     #[serde(rename = "signals_received")]
@@ -73,7 +73,7 @@ pub(in crate::chaos) struct DurableFindings {
     unread: usize,
     #[serde(rename = "durable_joins")]
     joins: usize,
-    /// Jobs that are unfinished or missing.
+    /// Jobs that are missing, or neither completed nor dead after three crashes.
     #[serde(rename = "durable_unfinished")]
     unfinished: usize,
     /// Jobs that were spawned twice, or that no execution spawned.
@@ -331,8 +331,8 @@ fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
         let all_finished_at = waited_for.filter_map(|leaf| finished_at.get(&leaf)).max().copied().unwrap_or(u64::MAX);
         for (wait, until) in all.iter().filter_map(|wait| Some((wait, wait.until?))) {
             found.joins += 1;
-            // A server fault may lose the record that a job has finished. The job then finishes again at a later time, so such waits
-            // do not count as early.
+            // A server fault may lose the record that a job has finished. The job then finishes again at a later time, so the wait
+            // does not count as early.
             if until + SLACK < all_finished_at && !lookup.on_server(until, all_finished_at) {
                 found.early += 1;
                 found.note(|| format!("woken early: {n} continued after {name} at {until} in {}, finished at {all_finished_at}", wait.who));
@@ -342,8 +342,8 @@ fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
         for pair in in_vain.windows(2) {
             let (one, next) = (pair[0], pair[1]);
             let cut = |fault: &Fault| fault.kind == Kind::Terminate && fault.until + 1_000_000 > one.at && fault.from < next.at + 1_000_000;
-            // The interval extends beyond the second wait, because a fault may hit its process after the parent has reached the wait but
-            // before the parent continues. The next attempt then waits again at the same point.
+            // The interval extends beyond the start of the second wait, because a fault may hit the process of that wait before the parent
+            // continues. The next attempt then waits again at the same point.
             let hurt = [one, next].iter().any(|wait| lookup.on_process(wait.who, wait.at.min(one.at), next.at + 1_000_000));
             if !hurt && !lookup.on_server(one.at, next.at + 1_000_000) && !lookup.faults.iter().any(cut) {
                 found.in_vain += 1;

@@ -128,7 +128,7 @@ pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &Du
     Ok(account)
 }
 
-/// Waits until no job is queued or running. Returns false if no step was journaled and no job finished for `patience`. The number of
+/// Waits until no job is queued or running. Returns `false` if no step was journaled and no job finished for `patience`. The number of
 /// queued jobs does not measure progress, because jobs spawn other jobs.
 async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     const DONE: &str =

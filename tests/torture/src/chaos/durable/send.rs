@@ -1,5 +1,5 @@
-//! Enqueues durable jobs, and sends signals to the jobs in transactions that stay open for up to a maximum duration. Some transactions
-//! are rolled back, and the outcome of others is unknown.
+//! Enqueues durable jobs, and sends signals to the jobs in transactions that stay open for a random time. Some transactions are rolled
+//! back, and the outcome of others is unknown.
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ use crate::chaos::server::{Database, url};
 /// Maximum number of open sender transactions.
 const SENDERS: u32 = 40;
 
-/// Timeout for the response to a commit. Only a connection whose traffic is dropped exceeds the timeout.
+/// Timeout for acquiring a connection, and for a send beyond the time for which its transaction stays open. Only a connection whose traffic
+/// is dropped exceeds the timeout.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Signal that a sender tried to send, with the outcome.

@@ -12,7 +12,7 @@ use crate::chaos::{
     work::{history, setting},
 };
 
-/// Distance between the numbers of two parents. The numbers of a parent's children and parts follow the parent's number.
+/// Distance between the numbers of two consecutive parents. The numbers of a parent's children and parts follow the parent's number.
 pub(super) const STRIDE: u64 = 1000;
 
 /// Number of step transactions per job. Each of them writes one entry to the ledger.
@@ -128,7 +128,7 @@ async fn enter(on: &mut PgConnection, n: u64, which: u64) -> Result<(), sqlx::Er
     sqlx::query("insert into ledger (n) values ($1)").bind(effect(n, which)).execute(on).await.map(drop)
 }
 
-/// Writer of an attempt's actions to the history.
+/// Recorder that writes the actions of one attempt to the history.
 struct AttemptHistory<'a> {
     n: u64,
     cx: &'a Durable,
