@@ -214,7 +214,7 @@ impl Stores {
     /// Returns [`Error::NoStore`] if no store has this name, and [`Error::Database`] if the store has tenants or the query fails.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         let _alone = self.registry_lock.lock().await;
-        self.update_store(name, include_str!("../../stores/remove_store.sql")).await?;
+        with_timeout(self.update_store(name, include_str!("../../stores/remove_store.sql"))).await?;
         self.roster.remove(name);
         Ok(())
     }

@@ -9,6 +9,7 @@ use queue_core::{
 };
 use serde_json::json;
 use sqlx::PgPool;
+use tokio::time::timeout;
 
 use super::{
     audit::AuditedTransaction,
@@ -184,7 +185,7 @@ pub(super) fn describe_pause(pause: &Pause) -> String {
 }
 
 /// Returns whether a job can be in both scopes.
-fn overlaps(one: &Scope, other: &Scope) -> bool {
+pub(super) fn overlaps(one: &Scope, other: &Scope) -> bool {
     let meet = |a: &Option<String>, b: &Option<String>| a.is_none() || b.is_none() || a == b;
     meet(&one.queue, &other.queue) && meet(&one.job_type, &other.job_type)
 }
@@ -198,6 +199,9 @@ pub(super) fn filter_of(scope: &Scope) -> Filter {
 /// Poll interval while waiting for workers.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Timeout of one poll.
+const POLL_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Interval between notes that list the awaited workers.
 const NOTE_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -205,7 +209,8 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) async fn wait_for_workers(queue: &Queue, scope: &Scope) -> Result<bool, Error> {
     let mut next_note = Instant::now() + NOTE_INTERVAL;
     loop {
-        let Some(awaited) = queue.pause_awaits(scope).await? else { return Ok(false) };
+        let polled = timeout(POLL_TIMEOUT, queue.pause_awaits(scope)).await;
+        let Some(awaited) = polled.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))? else { return Ok(false) };
         if awaited.is_empty() {
             return Ok(true);
         }

@@ -204,7 +204,7 @@ impl FinishedReports {
     /// kept until a later attempt clears it. Rows that cannot be deleted are left to pruning.
     async fn clear_expired(&mut self, connection: &mut StoreConnection, store: Store) {
         let now = Instant::now();
-        if self.0.len() <= MAX_FINISHED && self.next_deletion().is_none_or(|due| now < due) {
+        if self.0.len() <= MAX_FINISHED + MAX_JOBS && self.next_deletion().is_none_or(|due| now < due) {
             return;
         }
         loop {

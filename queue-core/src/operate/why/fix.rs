@@ -12,6 +12,9 @@ use crate::{connect::KEY_HOLD, context::WOULD_FAIL_AGAIN};
 pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let id = context.job.to_string();
     let fix = match kind {
+        // The move enqueues and cancels the job, and no worker runs it.
+        CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead if context.holds_key() => return None,
+        CauseKind::Scheduled | CauseKind::NoWorker | CauseKind::Unserved if context.holds_key() => "queue-worker stores moves".to_owned(),
         CauseKind::NoSuchJob => fix_absent(facts),
         CauseKind::TableLocked | CauseKind::LimitLocked | CauseKind::Locked | CauseKind::LeaseLocked | CauseKind::OldSnapshot => {
             terminate_sessions(facts)?
@@ -20,7 +23,6 @@ pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'
         CauseKind::SilentWorker if facts.number("workers") == Some(0) => "start a worker: `queue-worker run`".to_owned(),
         // `run-now` does not end a sleep, because the journal stores the end time.
         CauseKind::Scheduled if facts.text("sleep").is_some() => return None,
-        CauseKind::Scheduled if context.holds_key() => "queue-worker stores moves".to_owned(),
         CauseKind::Scheduled => fix_failed(context, facts.last_error(), &["run-now", &id]),
         CauseKind::Parked => fix_parked(facts, context)?,
         CauseKind::Blocked => fix_blocked(facts, context)?,

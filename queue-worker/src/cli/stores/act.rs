@@ -141,10 +141,7 @@ async fn sweep(mut opened: StoreSession, request: &ActRequest<StoreJob>, found: 
     let stopped = shutdown_signal();
     let turn = Arc::new(Semaphore::new(if rate.is_some() { 1 } else { found.len().max(1) }));
     let has_answered: Vec<String> = found.iter().map(|(member, _)| member.name().to_owned()).collect();
-    let silent = |member: &Member| !has_answered.iter().any(|name| name == member.name());
-    for member in opened.stores.roster().all().iter().filter(|member| silent(member)) {
-        opened.stores.roster().remove(member.name());
-    }
+    opened.keep_only(found);
     let sweeping = |member: Member| {
         let (filter, noted, stop, turn) = (filter.clone(), noted.clone(), stop.clone(), turn.clone());
         async move {

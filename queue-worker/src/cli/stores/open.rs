@@ -228,6 +228,14 @@ impl StoreSession {
         Ok(answers)
     }
 
+    /// Removes all stores from the roster except those in `answers`, so that a following query skips stores that have failed.
+    pub(super) fn keep_only<T>(&self, answers: &[(Member, T)]) {
+        let has_answered = |member: &Member| answers.iter().any(|(known, _)| known.name() == member.name());
+        for member in self.stores.roster().all().iter().filter(|member| !has_answered(member)) {
+            self.stores.roster().remove(member.name());
+        }
+    }
+
     pub(super) async fn close(self) {
         let mut closing: JoinSet<()> = self.others.into_values().chain([self.home]).map(Database::close).collect();
         let _ = timeout(CLOSE_TIMEOUT, async { while closing.join_next().await.is_some() {} }).await;
