@@ -1,4 +1,4 @@
-//! Tests guards in SQL statements that no other test covers. A guard is a clause that enforces a property, such as the order of rows, the
+//! Tests SQL guards that no other test covers. A guard is a clause that enforces a property, such as the order of rows, the
 //! maximum size of a history row or unique names. `cargo guards` removes one guard at a time and requires a test to fail.
 
 mod control;

@@ -223,7 +223,7 @@ impl Handler for InOneCommit {
     }
 }
 
-/// Calls to the SQL functions for other languages, with all options.
+/// Calls to the SQL functions for clients in other languages. Together, they use most of the enqueue options.
 const CALLS: [&str; 12] = [
     "queue.enqueue('plain', '{}')",
     "queue.insert_job('plain', '{}', max_attempts => 2::pg_catalog.int2, run_at => pg_catalog.now())",

@@ -1,4 +1,4 @@
-//! Prepares and explains every statement of the product as a worker would, with different table statistics at planning time. No plan may
+//! Explains every statement of the product with a worker's settings, and with different table statistics at planning time. No plan may
 //! scan a huge table or one of its indexes completely, except as permitted by `WHOLE` and `OPERATORS`.
 
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _};

@@ -50,7 +50,8 @@ impl Race {
         sqlx::raw_sql("commit").execute(&mut self.producer).await.unwrap();
     }
 
-    /// Returns whether a notification arrived. A later notification marks the end, because notifications arrive in commit order.
+    /// Returns whether a notification arrives before a marker that this function sends. Notifications arrive in commit order, so none is
+    /// outstanding when the marker arrives.
     async fn is_woken(&mut self) -> bool {
         sqlx::query("select queue.notify('wake', 'the end')").execute(&self.db.pool).await.unwrap();
         let mut woken = false;

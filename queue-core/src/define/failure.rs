@@ -20,7 +20,7 @@ use super::retry::{MAX_WAIT, Outcome};
 /// use serde::{Deserialize, Serialize};
 /// use std::time::Duration;
 ///
-/// /// Fetches a page and returns its number of bytes.
+/// /// Fetches a page and returns its size in bytes.
 /// #[job(output = usize, max_attempts = 5)]
 /// #[derive(Serialize, Deserialize)]
 /// struct Fetch {
@@ -30,7 +30,7 @@ use super::retry::{MAX_WAIT, Outcome};
 /// # async fn get(to: std::net::SocketAddr) -> Result<(u16, Vec<u8>), std::io::Error> { Ok((200, vec![])) }
 /// impl Handler for Fetch {
 ///     async fn run(self, _: &Context) -> JobResult<usize> {
-///         let address = self.address.parse().terminal()?; // it will not become valid: dead letter
+///         let address = self.address.parse().terminal()?; // an invalid address stays invalid: dead letter
 ///         let (status, body) = get(address).await?; // retried after the backoff
 ///         match status {
 ///             200 => Ok(body.len()),

@@ -389,5 +389,5 @@ pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), Error> {
         return Ok(());
     }
     let value = key.chars().take(32).collect::<String>().escape_debug().to_string();
-    Err(Error::OutOfRange { what, value, range: "a text without NUL" })
+    Err(Error::OutOfRange { what, value, range: "text without NUL" })
 }

@@ -167,7 +167,7 @@ impl<C: QueueConnection> Queue<C> {
             return Err(Error::OutOfRange { what: "the concurrency", value: most.to_string(), range: "0 to 1000000" });
         }
         if key.contains('\0') {
-            return Err(Error::OutOfRange { what: "the key", value: key.escape_debug().take(32).collect(), range: "a text without NUL" });
+            return Err(Error::OutOfRange { what: "the key", value: key.escape_debug().take(32).collect(), range: "text without NUL" });
         }
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/set_limit_key.sql")))
             .bind(name)

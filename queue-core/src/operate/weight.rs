@@ -56,7 +56,7 @@ impl<C: QueueConnection> Queue<C> {
             return Err(Error::OutOfRange {
                 what: "the fair key",
                 value: fair.escape_debug().take(32).collect(),
-                range: "a text without NUL",
+                range: "text without NUL",
             });
         }
         let statement =

@@ -30,11 +30,12 @@ pub(crate) use self::samples::samples;
 /// Maximum size of a payload in bytes, in the text form of jsonb. The SQL function `queue.payload_limit()` returns the same value.
 pub(crate) const DEFAULT_LIMIT: usize = 262_144;
 
-/// Encodes `job` in the text form of jsonb. Rejects a text of more than `limit` bytes.
-pub(crate) fn encode<T: Serialize + ?Sized>(job: &T, limit: usize) -> Result<String, PayloadError> {
+/// Encodes a payload or another value, such as a checkpoint or metadata, in the text form of jsonb. Fails if the text is longer than
+/// `limit` bytes.
+pub(crate) fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<String, PayloadError> {
     let buffer = PayloadBuffer::new(limit);
     let mut serializer = serde_json::Serializer::with_formatter(&buffer, JsonbFormatter::new(&buffer));
-    let result = job.serialize(FiniteSerializer::new(&buffer, &mut serializer));
+    let result = value.serialize(FiniteSerializer::new(&buffer, &mut serializer));
     // The buffer is checked first, because a `Serialize` implementation may discard or replace the error that stopped it.
     let text = buffer.finish()?;
     result.map_err(|error| PayloadError::Encode(shorten(&error.to_string())))?;

@@ -104,7 +104,7 @@ impl Store {
         written
     }
 
-    /// Replaces the schema name in a text, such as a migration or an object name. Unlike [`sql`](Self::sql), leaves operators, functions
+    /// Replaces the schema name in text, such as a migration or an object name. Unlike [`sql`](Self::sql), leaves operators, functions
     /// and types unqualified.
     pub(crate) fn text(self, text: &'static str) -> &'static str {
         #[cfg(queue_mutants)]
@@ -112,7 +112,7 @@ impl Store {
         if self.schema == DEFAULT_SCHEMA { text } else { intern(self.rewrite_text(text)) }
     }
 
-    /// Replaces the schema name like [`Store::text`], in a text built at run time.
+    /// Replaces the schema name like [`Store::text`], in text built at run time.
     pub(super) fn rewrite_text(self, text: &str) -> String {
         if self.schema == DEFAULT_SCHEMA { text.to_owned() } else { rewrite(text, self.schema) }
     }

@@ -60,7 +60,7 @@ pub(crate) fn find(own: Option<&Path>, preferred: Option<u32>) -> Result<Binarie
     }
 }
 
-/// Checks the binaries at `QUEUE_PG_BIN`. The variable may also name the parent of the `bin` folder.
+/// Returns the binaries in the folder `bin`, which `QUEUE_PG_BIN` names, or in its subfolder `bin`, if their version is supported.
 fn configured(bin: PathBuf) -> Result<Binaries, EmbeddedError> {
     let bin = if has_binaries(&bin) { bin } else { bin.join("bin") };
     let bin = fs::canonicalize(&bin).unwrap_or(bin);

@@ -126,7 +126,8 @@ fn can_reach(uid: u32, path: &Path) -> bool {
     path.ancestors().skip(1).all(|folder| fs::metadata(folder).is_ok_and(passes))
 }
 
-/// Returns a user namespace with the name of an existing user, or `None` if there is no such user or the system allows no namespaces.
+/// Returns a user namespace that maps the current user to the user `postgres`, `nobody` or `daemon`. Returns `None` if none of these users
+/// exists, or if the system does not allow user namespaces.
 fn find_namespace() -> Option<RunAs> {
     let (uid, gid) = ["postgres", "nobody", "daemon"].into_iter().filter_map(query_user).find(|&(uid, _)| uid != 0)?;
     let namespace = RunAs::Namespace { uid, gid };

@@ -112,7 +112,7 @@ mod tests {
         Duration::from_secs(seconds.into())
     }
 
-    /// Sends twice the maximum number of wrong tokens from one address. Returns the number of verified tokens.
+    /// Simulates twice the maximum number of logins with a wrong token from one address. Returns how many of the tokens were verified.
     fn count_verified(throttle: &mut LoginThrottle, address: ClientAddress, now: Instant) -> u32 {
         let count = (0..2 * MAX_FAILURES).filter(|_| {
             let is_open = throttle.blocked_for(address, now).is_none();

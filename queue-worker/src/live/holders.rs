@@ -4,7 +4,7 @@ use queue_core::Store;
 
 use super::{StoreConnection, bounded};
 
-/// Table that is locked or contains locked rows, and the session that holds or awaits the lock, if known.
+/// Session that holds or awaits a lock on a table or on its rows, with the table's name. The session's fields are `None` if it is unknown.
 #[derive(Debug, sqlx::FromRow)]
 pub(crate) struct LockHolder {
     pub(crate) relation: String,

@@ -41,8 +41,8 @@ impl SleepState {
     }
 
     /// Queries the running transactions and returns the next state. Returns `Asleep` if all transactions that may not have seen the row
-    /// have ended. Returns `Awake` if the next transaction id of the server is below the recorded `xmax`. The connection then leads to a
-    /// different server, which does not have the row.
+    /// have ended. Returns `Awake` if the next transaction id of the server is below the recorded `xmax`, which means that the connection
+    /// now leads to a different server, without the row.
     pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
         match self {
             Self::Announced(_) => Ok(self.at_horizon(horizon(connection).await?)),

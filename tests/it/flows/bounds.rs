@@ -197,7 +197,7 @@ async fn a_node_is_no_existing_job() {
     db.finish().await;
 }
 
-/// Only a producer with its own SQL statements can cause these errors.
+/// Executes `link_flow.sql` directly with invalid input: one job for two nodes, then more than 100,000 edges.
 #[tokio::test]
 async fn a_job_is_one_node_of_a_flow_with_a_bounded_number_of_edges() {
     let db = db().await;

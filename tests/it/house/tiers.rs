@@ -1,5 +1,5 @@
-//! Checks the tiers of the tests. Each ignored test has a command, and each command is explained. The plan `.ci/tier2` lists the commands
-//! that a change to each file requires.
+//! Checks that every ignored test names the cargo alias that runs it or is run by hand, and that `tests/README.md` explains every alias.
+//! Also checks that `.ci/tier2` lists the commands to run after a change to each tracked file.
 
 use std::{collections::BTreeSet, process::Command};
 

@@ -176,7 +176,7 @@ async fn a_kept_key_is_set_by_a_type_and_in_sql() {
     db.finish().await;
 }
 
-/// Many producers enqueue under one key while the key's job is running and finishing. No interleaving creates a second job.
+/// Four producers enqueue under one key while the key's job is running and finishing. No interleaving creates a second job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn producers_at_the_end_of_a_job_enqueue_no_other() {
     let db = TestDb::new().await;

@@ -53,7 +53,7 @@ impl NodeNames {
         &self.shards
     }
 
-    /// Replaces the names of the store's objects in a text. All other names stay unchanged.
+    /// Replaces the names of the store's objects in the text. All other names stay unchanged.
     pub(super) fn replace_names(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len() + 256);
         let mut rest = text;

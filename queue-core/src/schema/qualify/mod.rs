@@ -322,7 +322,7 @@ fn wrap((text, is_compound): Expression) -> String {
     format!("{space}({body})")
 }
 
-/// Splits a text into its leading white space and the remaining text.
+/// Splits text into its leading white space and the rest.
 fn split(text: &str) -> (&str, &str) {
     text.split_at(text.len() - text.trim_start().len())
 }

@@ -32,7 +32,7 @@ impl Token<'_> {
     }
 }
 
-/// Returns the tokens of a text, and the text after the last token.
+/// Returns the tokens of `text`, and the rest after the last token.
 pub(super) fn tokens(text: &str) -> (Vec<Token<'_>>, &str) {
     let mut found = Vec::new();
     let mut rest = text;

@@ -48,7 +48,7 @@ pub(super) enum Statement {
     SettleWhole,
     /// Completes jobs that leave no record.
     Forget,
-    /// Makes a dead letter of a job whose verdict the server keeps rejecting.
+    /// Turns a job into a dead letter, because the server keeps rejecting the job's verdict.
     Park,
     /// Parks a job until a signal arrives.
     ParkHeld,

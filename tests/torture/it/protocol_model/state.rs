@@ -91,7 +91,7 @@ pub(super) struct State {
     pub(super) workers: [Process; WORKERS],
     /// Abandoned claims that the server may still execute, with their workers.
     pub(super) late_claims: Vec<(usize, Token)>,
-    /// Abandoned verdicts that the server may still execute.
+    /// Abandoned verdicts that may still take effect.
     pub(super) late_settles: Vec<SentVerdict>,
     pub(super) recovery: Option<Recovery>,
     /// Jobs whose enqueue was acknowledged.

@@ -190,7 +190,7 @@ fn print_reports(reports: mpsc::Receiver<Result<GuardReport>>) -> Result<bool> {
 struct GuardRunner<'a> {
     args: &'a Args,
     suites: &'a [Suite],
-    /// File with the mutation, which the tests read.
+    /// File from which the tests read the mutation.
     change: PathBuf,
     server: Embedded,
     runtime: tokio::runtime::Runtime,
