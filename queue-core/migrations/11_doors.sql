@@ -1,6 +1,6 @@
--- SECURITY DEFINER entry points for roles without privileges on the tables. Each entry point runs with the rights of the store's owner
--- under its own search_path, and checks its arguments. Only insert_job has no search_path, and qualifies all names instead. roles/*.sql
--- grants the functions to roles. A store without roles is accessible only to its owner.
+-- SECURITY DEFINER entry points for roles without privileges on the tables. Each entry point runs with the rights of the store's owner,
+-- and checks its arguments. Each sets its own search_path, except insert_job, which qualifies all names instead. roles/*.sql grants the
+-- functions to roles. A store without roles is accessible only to its owner.
 --
 --   producer_*   enqueue, for roles that may not write to queue.job; used automatically by the functions of 6_enqueue.sql and the bulk
 --                statements
@@ -340,10 +340,10 @@ create view queue.unfinished_job as
   union all select id from queue.dead
   union all select id from queue.blocked;
 
--- Returns the unfinished jobs of an ordering key, in the key's order. The first job is the key's head, which is running, waiting, or dead
--- and blocking the key. The jobs blocked behind the head follow. Reads one index entry per job. SECURITY DEFINER, because readers have no
--- privileges on the tables of heads and of key hashes.
-create function queue.key_line(queue text, key text, most integer)
+-- Returns up to `most` jobs of an ordering key, in the key's order: first the key's head, if any, and then the jobs blocked behind the
+-- head. The head is running, waiting, or dead and blocking the key. Reads one index entry per job. SECURITY DEFINER, because readers have
+-- no privileges on the tables of heads and of key hashes.
+create function queue.key_queue(queue text, key text, most integer)
   returns table (seq bigint, id bigint)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -353,16 +353,16 @@ create function queue.key_line(queue text, key text, most integer)
 as $$
 #variable_conflict use_column
 declare
-  line_  bigint := queue.key_id(key_line.queue, key_line.key);
+  job_key  bigint := queue.key_id(key_queue.queue, key_queue.key);
 begin
   return query
   select l.seq, l.id
   from (
-    (select a.seq, a.id from queue.active_key a where a.key = line_ limit 1)
+    (select a.seq, a.id from queue.active_key a where a.key = job_key limit 1)
     union all
-    (select b.seq, b.id from queue.blocked b where b.key = line_ order by b.seq limit key_line.most)
+    (select b.seq, b.id from queue.blocked b where b.key = job_key order by b.seq limit key_queue.most)
   ) l
   order by l.seq
-  limit key_line.most;
+  limit key_queue.most;
 end
 $$;

@@ -1,9 +1,10 @@
 -- Limits on the number of concurrently running jobs, and on the number of starts in a period. A limit covers a job type, several types
 -- that share the limit's name, or a queue. Enqueues, verdicts, and claims of lanes without a limit do not read the limits.
 --
---   bound       settings declared in code (declare_limits) or by operators (set_limit, unset_limit); operators' settings take precedence
+--   bound       settings declared in code (declare_limits) or set by operators (set_limit, unset_limit); settings of operators take
+--               precedence
 --   bound_type  the job types that refer to a limit by name
---   gate        one row for each limit, locked only by claims under the limit
+--   limiter     one row for each limit, locked only by claims under the limit
 --   permit      index of the leases that may hold permits of a limit; only the leases themselves are authoritative
 --   rate        starts under a limit with a rate
 --
@@ -14,7 +15,7 @@
 create table queue.bound (
   name         text         not null,
   by_operator  boolean      not null,
-  gate         bigint       not null generated always as (queue.hash(name)) stored,
+  limit_id     bigint       not null generated always as (queue.hash(name)) stored,
   number       bigint       not null,  -- workers that have acknowledged pauses up to this number know the covered lanes
   revision     bigint       not null,  -- new number with every change of the limit
   concurrency  integer,                -- maximum number of concurrently running jobs; null: unlimited
@@ -34,7 +35,7 @@ create table queue.bound (
   constraint bound_burst_in_range check (burst is null or (starts is not null and burst between 1 and starts)),
   constraint bound_reason_is_short check (length(reason) <= 1000)
 );
-create index bound_by_gate on queue.bound (gate);
+create index bound_by_limit_id on queue.bound (limit_id);
 
 create table queue.bound_type (
   job_type  text  not null,
@@ -42,15 +43,15 @@ create table queue.bound_type (
   constraint bound_type_pkey primary key (job_type, name)
 );
 
-create table queue.gate (
-  gate        bigint       not null,
-  adopted     bigint       not null default 0,            -- highest bound.number for which permit contains all leases
-  wanted      boolean      not null default false,        -- whether a worker found no permit and waits for a notification
-  not_before  timestamptz  not null default '-infinity',  -- earliest next start, set by a handler's slow-down
-  read_at     timestamptz  not null default '-infinity',  -- last time at which all leases were read
-  lines       bigint[]     not null default '{}',         -- up to a hundred fair queues in which workers found no permit and wait for a notification
-  constraint gate_times_in_range check (greatest(not_before, read_at) < '10000-01-01+00'),
-  constraint gate_pkey primary key (gate)
+create table queue.limiter (
+  limit_id     bigint       not null,
+  adopted      bigint       not null default 0,            -- highest bound.number for which permit contains all leases
+  has_waiters  boolean      not null default false,        -- whether a worker found no permit and waits for a notification
+  not_before   timestamptz  not null default '-infinity',  -- earliest next start, set by a handler's slow-down
+  read_at      timestamptz  not null default '-infinity',  -- last time at which all leases were read
+  fair_ids     bigint[]     not null default '{}',         -- up to a hundred fair queues in which workers found no permit and wait for one
+  constraint limiter_times_in_range check (greatest(not_before, read_at) < '10000-01-01+00'),
+  constraint limiter_pkey primary key (limit_id)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 create sequence queue.permit_seq;
@@ -59,23 +60,23 @@ create function queue.next_permit() returns bigint
   return pg_catalog.nextval('queue.permit_seq'::regclass);
 
 create table queue.permit (
-  gate   bigint   not null,
-  place  bigint   not null default queue.next_permit(),  -- position in claim order; index entries below the lowest permit are dead
-  token  uuid     not null,
-  n      integer  not null,  -- upper bound of the number of the lease's jobs that hold a permit
-  ids    bigint[],           -- for a per-key limit: jobs that hold a permit, each with its fair queue in `lines`
-  lines  bigint[],
-  constraint permit_pkey primary key (gate, place)
+  limit_id  bigint   not null,
+  place     bigint   not null default queue.next_permit(),  -- position in claim order; index entries below the lowest permit are dead
+  token     uuid     not null,
+  n         integer  not null,  -- upper bound of the number of the lease's jobs that hold a permit
+  ids       bigint[],           -- for a per-key limit: jobs that hold a permit, each with its fair queue in `fair_ids`
+  fair_ids  bigint[],
+  constraint permit_pkey primary key (limit_id, place)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-alter table queue.permit alter ids set storage external, alter lines set storage external;
+alter table queue.permit alter ids set storage external, alter fair_ids set storage external;
 
 create table queue.rate (
-  gate   bigint   not null,
-  line   bigint   not null default 0,  -- fair queue under a per-key limit, otherwise 0
-  at_ms  bigint   not null,  -- latest start time of the jobs in ms, by the database clock
-  n      integer  not null,
-  total  bigint   not null default 0,  -- for a per-key limit: cumulative number of the fair queue's starts, including this row
-  constraint rate_pkey primary key (gate, line, at_ms)
+  limit_id  bigint   not null,
+  fair_id   bigint   not null default 0,  -- fair queue under a per-key limit, otherwise 0
+  at_ms     bigint   not null,  -- latest start time of the jobs in ms, by the database clock
+  n         integer  not null,
+  total     bigint   not null default 0,  -- for a per-key limit: cumulative number of the fair queue's starts, including this row
+  constraint rate_pkey primary key (limit_id, fair_id, at_ms)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- Returns the time of the database clock in milliseconds since 1970.
@@ -86,14 +87,14 @@ create function queue.clock_ms() returns bigint
 -- Settings in force: the operator's setting of each limit, or else the setting declared in code. A job under a rate has to start within
 -- `within_ms` after the claim. The start is counted at the end of this time, so no period contains more starts than the rate allows.
 create view queue.bound_in_force as
-select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
+select b.name, b.limit_id, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
   case when b.starts is not null then least(250, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 20) end as within_ms
 from queue.bound b
 where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);
 
 -- Settings in force, as in bound_in_force. The values of a per-key limit are null, because they apply to each fairness key separately.
 create view queue.bound_in_all as
-select b.gate, b.number, b.keyed, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
+select b.limit_id, b.number, b.keyed, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
 from queue.bound_in_force b
 left join lateral (select b.concurrency, b.starts, b.period_ms, b.burst) f on not b.keyed;
 
@@ -115,18 +116,18 @@ as $$
   select coalesce((select max(b.number) from queue.bound b where b.name = limit_number.name and not renumber), nextval('queue.pause_seq'))
 $$;
 
--- Inserts the missing rows of gate for the limits in `names`. In read committed, the function skips visible gates, because their insert
--- would wait for claims that update the gates. At higher isolation levels, a gate may be visible although another session has deleted
--- it. The function then tries each insert, which may wait.
-create function queue.ensure_gates(names text[]) returns void
+-- Inserts the missing rows of `limiter` for the limits in `names`. In read committed, the function skips visible limiters, because their
+-- insert would wait for claims that update the limiters. At higher isolation levels, a limiter may be visible although another session has
+-- deleted it. The function then tries each insert, which may wait.
+create function queue.ensure_limiters(names text[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  insert into queue.gate (gate)
+  insert into queue.limiter (limit_id)
   select queue.hash(s.name)
-  from unnest(ensure_gates.names) s (name)
-  where current_setting('transaction_isolation') <> 'read committed' or not exists (select from queue.gate g where g.gate = queue.hash(s.name))
+  from unnest(ensure_limiters.names) s (name)
+  where current_setting('transaction_isolation') <> 'read committed' or not exists (select from queue.limiter g where g.limit_id = queue.hash(s.name))
   on conflict do nothing;
 end
 $$;
@@ -151,7 +152,7 @@ begin
   lock table queue.paused in share row exclusive mode;
   was := (select b.keyed from queue.bound_in_force b where b.name = set_limit.name);
   wish := coalesce(set_limit.keyed, was, false);
-  perform queue.ensure_gates(array[set_limit.name]);
+  perform queue.ensure_limiters(array[set_limit.name]);
   insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed, reason)
   values (set_limit.name, true, queue.limit_number(set_limit.name, wish <> was), nextval('queue.pause_seq'), set_limit.concurrency, set_limit.starts,
     (extract(epoch from set_limit.period) * 1000)::bigint, set_limit.burst, wish, set_limit.reason)
@@ -180,22 +181,22 @@ begin
   update queue.bound b
   set revision = nextval('queue.pause_seq'), number = queue.limit_number(b.name, b.keyed <> was or b.number < had)
   where b.name = unset_limit.name;
-  perform queue.forget_gates();
+  perform queue.forget_limiters();
   perform queue.notify('wake', '!control');
   return true;
 end
 $$;
 
--- Deletes the gates, permits and rates of limits without settings. Waits for claims under these limits, because such a claim has locked
--- the limit's gate. A later claim finds the gate deleted.
-create function queue.forget_gates() returns void
+-- Deletes the limiters, permits and rates of limits without settings. Waits for claims under these limits, because such a claim has locked
+-- the limiter. A later claim finds it deleted.
+create function queue.forget_limiters() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  delete from queue.gate g where not exists (select from queue.bound b where b.gate = g.gate);
-  delete from queue.permit h where not exists (select from queue.gate g where g.gate = h.gate);
-  delete from queue.rate r where not exists (select from queue.gate g where g.gate = r.gate);
+  delete from queue.limiter g where not exists (select from queue.bound b where b.limit_id = g.limit_id);
+  delete from queue.permit h where not exists (select from queue.limiter g where g.limit_id = h.limit_id);
+  delete from queue.rate r where not exists (select from queue.limiter g where g.limit_id = r.limit_id);
 end
 $$;
 
@@ -247,7 +248,7 @@ begin
   where t.job_type = any (types)
     and not exists (select from unnest(of_types, of_names) s (job_type, name) where s.job_type = t.job_type and s.name = t.name);
   insert into queue.bound_type (job_type, name) select s.job_type, s.name from unnest(of_types, of_names) s (job_type, name) on conflict do nothing;
-  perform queue.ensure_gates(names);
+  perform queue.ensure_limiters(names);
   insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed)
   select s.name, false, queue.limit_number(s.name, s.name = any (moved || turned)), nextval('queue.pause_seq'), s.concurrency, s.starts, s.period_ms,
     s.burst, s.keyed
@@ -259,7 +260,7 @@ begin
   -- A limit that gains or loses lanes needs a new number, so that workers acknowledge it again.
   update queue.bound b set number = nextval('queue.pause_seq'), revision = nextval('queue.pause_seq') where b.name = any (moved);
   delete from queue.bound b where b.name = any (deleted) and not b.by_operator;
-  perform queue.forget_gates();
+  perform queue.forget_limiters();
   perform queue.notify('wake', '!control');
   return true;
 end
@@ -305,12 +306,13 @@ begin
   )
   select b.name, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
     c.concurrency, c.starts, c.period_ms, c.burst, c.name is not null,
-    (select coalesce(sum(least(h.n, cardinality(l.ids))), 0) from queue.permit h join queue.lease l on l.token = h.token where h.gate = b.gate),
+    (select coalesce(sum(least(h.n, cardinality(l.ids))), 0)
+      from queue.permit h join queue.lease l on l.token = h.token where h.limit_id = b.limit_id),
     least(w.jobs, most), w.jobs > most,
-    (select max(r.wait_ms) from queue.free_permits(array[b.gate], null) r where r.free <= 0),
+    (select max(r.wait_ms) from queue.free_permits(array[b.limit_id], null) r where r.free <= 0),
     (select count(*) from queue.limit_awaits(b.number) where g.adopted < b.number)
   from queue.bound_in_force b
-  join queue.gate g on g.gate = b.gate
+  join queue.limiter g on g.limit_id = b.limit_id
   left join queue.bound c on c.name = b.name and not c.by_operator
   cross join lateral (
     select count(*) as jobs
@@ -328,13 +330,13 @@ $$;
 
 -- Permits, which a claim takes for jobs under limits.
 --
--- A claim chooses candidates without waiting, then locks the gates of the limits in a global order. After locking, the claim sees all
+-- A claim chooses candidates without waiting, then locks the limiters of the limits in a global order. After locking, the claim sees all
 -- commits of earlier claims. The locks serialize the claims under one limit, so a claim finds in permit and rate all jobs that earlier
--- claims have taken. Gates are table rows, so a role without privileges on the store cannot block them.
+-- claims have taken. Limiters are table rows, so a role without privileges on the store cannot block them.
 
 -- Returns the number of jobs that may start now under a rate that counts all keys together. If the number is not positive, also returns
 -- the delay in ms until the next start.
-create function queue.starts_left(gate bigint, starts integer, period_ms bigint, burst integer, out free bigint, out wait_ms float8)
+create function queue.starts_left(limit_id bigint, starts integer, period_ms bigint, burst integer, out free bigint, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -348,14 +350,14 @@ begin
   cross join lateral (
     select coalesce(sum(r.n), 0) as n
     from queue.rate r
-    where r.gate = starts_left.gate and r.line = 0 and r.at_ms > at - m.period_ms
+    where r.limit_id = starts_left.limit_id and r.fair_id = 0 and r.at_ms > at - m.period_ms
   ) u
   left join lateral (
     select (r.at_ms + m.period_ms - at)::float8 as wait_ms
     from (
       select r.at_ms, sum(r.n) over (order by r.at_ms) as deleted
       from queue.rate r
-      where r.gate = starts_left.gate and r.line = 0 and r.at_ms > at - m.period_ms
+      where r.limit_id = starts_left.limit_id and r.fair_id = 0 and r.at_ms > at - m.period_ms
     ) r
     where r.deleted > u.n - m.starts
     order by r.at_ms
@@ -365,27 +367,27 @@ begin
 end
 $$;
 
--- Returns one row for each limit in `gates`. `free` is the number of free permits (null: unlimited). `wait_ms` is the delay in ms until the
--- next start (null: no known delay). `is_new` means that the limit's lanes or mode have changed, so workers have to acknowledge the limit
--- again.
+-- Returns one row for each limit in `limit_ids`. `free` is the number of free permits (null: unlimited). `wait_ms` is the delay in ms until
+-- the next start (null: no known delay). `is_new` means that the limit is new, or that its lanes or mode have changed, so workers have to
+-- acknowledge the limit.
 --
 -- Reads each limit's permits from its floor on, or from the first permit if the floor is null. Also returns the lowest position of a held
 -- permit. The function is stable, so it is inlined into the calling statements and sees their snapshot.
-create function queue.free_permits(gates bigint[], floors bigint[]) returns table (
-    gate bigint, wanted boolean, free bigint, wait_ms float8, within_ms bigint, floor bigint, is_new boolean, keyed boolean
+create function queue.free_permits(limit_ids bigint[], floors bigint[]) returns table (
+    limit_id bigint, has_waiters boolean, free bigint, wait_ms float8, within_ms bigint, floor bigint, is_new boolean, keyed boolean
   )
   language sql stable
 begin atomic
-  select g.gate, g.wanted, least(b.concurrency - h.n, w.free, case when p.wait_ms > 0 then 0 end), greatest(w.wait_ms, p.wait_ms), b.within_ms,
-    h.lowest, g.adopted < b.number, b.keyed
-  from unnest(free_permits.gates, free_permits.floors) f (gate, floor)
-  join queue.gate g on g.gate = f.gate
-  join queue.bound_in_all b on b.gate = g.gate
+  select g.limit_id, g.has_waiters, least(b.concurrency - h.n, w.free, case when p.wait_ms > 0 then 0 end), greatest(w.wait_ms, p.wait_ms),
+    b.within_ms, h.lowest, g.adopted < b.number, b.keyed
+  from unnest(free_permits.limit_ids, free_permits.floors) f (limit_id, floor)
+  join queue.limiter g on g.limit_id = f.limit_id
+  join queue.bound_in_all b on b.limit_id = g.limit_id
   cross join lateral (
     select coalesce(sum(h.n), 0) as n,
       min(h.place) as lowest
     from queue.permit h
-    where h.gate = g.gate
+    where h.limit_id = g.limit_id
       and h.place >= coalesce(f.floor, 0)
   ) h
   cross join lateral (
@@ -393,33 +395,33 @@ begin atomic
   ) p
   left join lateral (
     select s.free, s.wait_ms
-    from queue.starts_left(g.gate, b.starts, b.period_ms, b.burst) s
+    from queue.starts_left(g.limit_id, b.starts, b.period_ms, b.burst) s
     where b.starts is not null offset 0
   ) w on true;
 end;
 
 -- Updates permits from the leases with these tokens, or from all leases if `tokens` is null. Releases the permits of jobs that have left
 -- their lease, even if the end of a job was not reported. The function may release too few permits but never too many.
-create function queue.read_permits(gates bigint[], floors bigint[], tokens uuid[]) returns void
+create function queue.read_permits(limit_ids bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   with still as materialized (
-    select h.gate, h.place, l.n
-    from unnest(read_permits.gates, read_permits.floors) f (gate, floor)
-    join queue.permit h on h.gate = f.gate
+    select h.limit_id, h.place, l.n
+    from unnest(read_permits.limit_ids, read_permits.floors) f (limit_id, floor)
+    join queue.permit h on h.limit_id = f.limit_id
       and h.place >= coalesce(f.floor, 0)
     left join lateral (select cardinality(l.ids) as n from queue.lease l where l.token = h.token offset 0) l on true
     where (read_permits.tokens is null or h.token = any (read_permits.tokens))
       and h.ids is null
   ), deleted as (
     delete from queue.permit h using still s
-    where h.gate = s.gate and h.place = s.place
+    where h.limit_id = s.limit_id and h.place = s.place
       and s.n is null
   )
   update queue.permit h set n = s.n from still s
-  where h.gate = s.gate and h.place = s.place
+  where h.limit_id = s.limit_id and h.place = s.place
     and s.n < h.n;
 end
 $$;
@@ -433,9 +435,9 @@ as $$
   select w.id, w.name, w.host, w.pid from queue.worker w where w.paused_seen < limit_awaits.number and w.expires_at > now() order by w.name, w.id
 $$;
 
--- Creates new permits for the running jobs of the limits in `gates` that are new or whose lanes or mode have changed. Returns false if
--- any worker has not acknowledged such a limit yet.
-create function queue.count_running(gates bigint[]) returns boolean
+-- Replaces the permits of each limit in `limit_ids` that is new or whose lanes or mode have changed. The new permits are those of the
+-- running jobs. Returns false if a live worker has not acknowledged such a limit yet.
+create function queue.count_running(limit_ids bigint[]) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -443,21 +445,21 @@ declare
   fresh  record;
 begin
   for fresh in
-    select b.gate, b.name, b.number, b.keyed
+    select b.limit_id, b.name, b.number, b.keyed
     from queue.bound_in_force b
-    join queue.gate g on g.gate = b.gate and g.adopted < b.number
-    where b.gate = any (count_running.gates)
+    join queue.limiter g on g.limit_id = b.limit_id and g.adopted < b.number
+    where b.limit_id = any (count_running.limit_ids)
   loop
     if exists (select from queue.limit_awaits(fresh.number)) then
       return false;
     end if;
-    delete from queue.permit h where h.gate = fresh.gate;
-    insert into queue.permit (gate, token, n, ids, lines)
-    select fresh.gate, l.token, count(*), case when fresh.keyed then array_agg(u.id) end,
-      case when fresh.keyed then array_agg(coalesce(j.line, 0)) end
+    delete from queue.permit h where h.limit_id = fresh.limit_id;
+    insert into queue.permit (limit_id, token, n, ids, fair_ids)
+    select fresh.limit_id, l.token, count(*), case when fresh.keyed then array_agg(u.id) end,
+      case when fresh.keyed then array_agg(coalesce(j.fair_id, 0)) end
     from queue.lease l
     cross join lateral unnest(l.ids) u (id)
-    cross join lateral (select j.lane, j.line from queue.job j where j.id = u.id offset 0) j
+    cross join lateral (select j.lane, j.fair_id from queue.job j where j.id = u.id offset 0) j
     cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
     where queue.covers(fresh.name, d.queue, d.job_type)
     group by l.token;
@@ -465,16 +467,16 @@ begin
       -- Computes the cumulative totals that a per-key limit needs. Before the limit became a per-key limit, starts of
       -- all jobs were counted as starts of fair queue 0. The rows of such starts may have no total.
       update queue.rate r set total = s.total
-      from (select o.at_ms, sum(o.n) over (order by o.at_ms) as total from queue.rate o where o.gate = fresh.gate and o.line = 0) s
-      where r.gate = fresh.gate and r.line = 0 and r.at_ms = s.at_ms;
+      from (select o.at_ms, sum(o.n) over (order by o.at_ms) as total from queue.rate o where o.limit_id = fresh.limit_id and o.fair_id = 0) s
+      where r.limit_id = fresh.limit_id and r.fair_id = 0 and r.at_ms = s.at_ms;
     end if;
-    update queue.gate g set adopted = fresh.number where g.gate = fresh.gate;
+    update queue.limiter g set adopted = fresh.number where g.limit_id = fresh.limit_id;
   end loop;
   return true;
 end
 $$;
 
--- ready -> lease: claims jobs as in claim.sql, from lanes covered by exactly the limits in `gates`. Each row is a job, except the last
+-- ready -> lease: claims jobs as in claim.sql, from lanes covered by exactly the limits in `limit_ids`. Each row is a job, except the last
 -- row, which has no id. The last row contains:
 --   closed      reason for taking fewer jobs than available: `gone` (a limit was deleted), `unknown` (not acknowledged by all workers),
 --               `full` or `rate`
@@ -483,15 +485,15 @@ $$;
 --   within_ms   time after at_ms within which the jobs have to start
 --
 -- Each job is returned with its turn in the order of service. A job of a fair lane is also returned with its fair queue. Parameters:
---   begins      floor of each lane, or for a fair lane the fair queue after which to continue (queue.choose_lines)
+--   begins      floor of each lane, or for a fair lane the fair queue after which to continue (queue.choose_fair)
 --   freed       leases in which this worker has ended attempts since its last claim under any of the limits
 --   slack_ms    minimum of within_ms: the time that the worker may need to start the jobs
 --   permits     position from which to read each limit's permits, as returned by an earlier claim of this worker; or null
 create function queue.claim_limited(
-  token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
+  token uuid, worker uuid, limit_ids bigint[], lanes bigint[], begins bigint[], is_fair boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
 ) returns table (
-    lane bigint, turn bigint, line bigint, seq bigint, id bigint, attempts smallint, crashes smallint,
+    lane bigint, turn bigint, fair_id bigint, seq bigint, id bigint, attempts smallint, crashes smallint,
     closed text, wait_ms float8, at_ms bigint, within_ms bigint, permit_floors bigint[]
   )
   language plpgsql volatile
@@ -504,7 +506,7 @@ declare
   free    bigint;
   due_ms  float8;
   within  bigint;
-  wanted  boolean;
+  has_waiters  boolean;
   is_new  boolean;
   keyed   boolean;
   is_read boolean := false;  -- whether all leases were read
@@ -514,44 +516,44 @@ declare
 begin
   chosen := array(
     select p.at
-    from unnest(claim_limited.lanes, claim_limited.begins, claim_limited.in_lines, claim_limited.mosts) l (lane, begin, in_lines, most)
+    from unnest(claim_limited.lanes, claim_limited.begins, claim_limited.is_fair, claim_limited.mosts) l (lane, begin, is_fair, most)
     cross join lateral (
       select o.at
       from (
         select r.ctid as at
         from queue.ready r
-        where r.lane = l.lane and r.seq >= l.begin and not l.in_lines
+        where r.lane = l.lane and r.seq >= l.begin and not l.is_fair
         order by r.seq
         limit l.most
         for update skip locked
       ) o
       union all
       select c.at
-      from queue.choose_lines(l.lane, l.begin, 1, least(l.most, claim_limited.most)) c
-      where l.in_lines
+      from queue.choose_fair(l.lane, l.begin, 1, least(l.most, claim_limited.most)) c
+      where l.is_fair
     ) p
     limit claim_limited.most
   );
   if cardinality(chosen) + cardinality(claim_limited.freed) = 0 then
     return;
   end if;
-  perform from queue.gate g where g.gate = any (claim_limited.gates) order by g.gate for update;
+  perform from queue.limiter g where g.limit_id = any (claim_limited.limit_ids) order by g.limit_id for update;
   get diagnostics found_ = row_count;
-  if found_ < cardinality(claim_limited.gates) then
+  if found_ < cardinality(claim_limited.limit_ids) then
     closed := 'gone';
     return next;
     return;
   end if;
   if cardinality(claim_limited.freed) > 0 then
-    perform queue.read_permits(claim_limited.gates, claim_limited.permits, claim_limited.freed);
+    perform queue.read_permits(claim_limited.limit_ids, claim_limited.permits, claim_limited.freed);
   end if;
   for attempt in 1..3 loop
-    select coalesce(min(r.free), claim_limited.most), bool_or(r.wanted),
+    select coalesce(min(r.free), claim_limited.most), bool_or(r.has_waiters),
       case when min(r.within_ms) is not null then greatest(min(r.within_ms), claim_limited.slack_ms) end, bool_or(r.is_new), bool_or(r.keyed),
-      array_agg(r.floor order by array_position(claim_limited.gates, r.gate))
-    into free, wanted, within, is_new, keyed, lowest
-    from queue.free_permits(claim_limited.gates, claim_limited.permits) r;
-    if keyed or (is_new and not queue.count_running(claim_limited.gates)) then
+      array_agg(r.floor order by array_position(claim_limited.limit_ids, r.limit_id))
+    into free, has_waiters, within, is_new, keyed, lowest
+    from queue.free_permits(claim_limited.limit_ids, claim_limited.permits) r;
+    if keyed or (is_new and not queue.count_running(claim_limited.limit_ids)) then
       closed := 'unknown';
       return next;
       return;
@@ -560,10 +562,10 @@ begin
       exit when is_read or free >= cardinality(chosen);
       -- Reads all leases to release the permits of jobs whose end was not reported. Runs at most once a second, in the first claim that
       -- lacks permits.
-      update queue.gate g set read_at = clock_timestamp()
-      where g.gate = any (claim_limited.gates) and g.read_at < clock_timestamp() - interval '1 s';
+      update queue.limiter g set read_at = clock_timestamp()
+      where g.limit_id = any (claim_limited.limit_ids) and g.read_at < clock_timestamp() - interval '1 s';
       exit when not found;
-      perform queue.read_permits(claim_limited.gates, claim_limited.permits, null);
+      perform queue.read_permits(claim_limited.limit_ids, claim_limited.permits, null);
       is_read := true;
     end if;
   end loop;
@@ -578,9 +580,10 @@ begin
       where ctid = any (chosen[1:least(free, claim_limited.most)::integer])
         and exists (select from queue.worker w where w.id = claim_limited.worker and w.expires_at > now())
         and not exists (
-          select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_limited.gates) and g.adopted < b.number
+          select from queue.limiter g join queue.bound_in_force b on b.limit_id = g.limit_id
+          where g.limit_id = any (claim_limited.limit_ids) and g.adopted < b.number
         )
-      returning ctid as at, case when line is null then lane else queue.paired_lane(lane) end as lane, line, seq, id,
+      returning ctid as at, case when fair_id is null then lane else queue.paired_lane(lane) end as lane, fair_id, seq, id,
         least(attempts + 1, 32767)::smallint as attempts, crashes
     ), leased as (
       insert into queue.lease (token, worker, lane, ids, attempts, crashes)
@@ -589,32 +592,32 @@ begin
       from (select * from taken order by id) t
       having count(*) > 0
     ), noted as (
-      insert into queue.permit (gate, token, n)
-      select g, claim_limited.token, c.n from (select count(*) as n from taken) c cross join unnest(claim_limited.gates) g where c.n > 0
+      insert into queue.permit (limit_id, token, n)
+      select g, claim_limited.token, c.n from (select count(*) as n from taken) c cross join unnest(claim_limited.limit_ids) g where c.n > 0
     )
-    select t.lane, p.turn, t.line, t.seq, t.id, t.attempts, t.crashes, null::text, null::float8, null::bigint, null::bigint, null::bigint[]
+    select t.lane, p.turn, t.fair_id, t.seq, t.id, t.attempts, t.crashes, null::text, null::float8, null::bigint, null::bigint, null::bigint[]
     from taken t
     join queue.in_turn(chosen) p on p.at = t.at;
     get diagnostics took = row_count;
   end if;
   if took > 0 and within is not null then
-    insert into queue.rate as r (gate, at_ms, n)
-    select b.gate, (began + within + tick.ms) / tick.ms * tick.ms, took
+    insert into queue.rate as r (limit_id, at_ms, n)
+    select b.limit_id, (began + within + tick.ms) / tick.ms * tick.ms, took
     from queue.bound_in_force b
     cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick
-    where b.gate = any (claim_limited.gates) and b.starts is not null
+    where b.limit_id = any (claim_limited.limit_ids) and b.starts is not null
     on conflict on constraint rate_pkey do update set n = r.n + excluded.n;
   end if;
   if took > 0 and random() < 0.01 then
-    perform queue.move_permits(claim_limited.gates, lowest);
+    perform queue.move_permits(claim_limited.limit_ids, lowest);
   end if;
   if free < cardinality(chosen) then
-    select max(r.wait_ms) into due_ms from queue.free_permits(claim_limited.gates, claim_limited.permits) r where r.free <= 0;
-    update queue.gate g set wanted = true
-    from queue.free_permits(claim_limited.gates, claim_limited.permits) r
-    where g.gate = r.gate and not g.wanted and r.free <= 0 and r.wait_ms is null;
-  elsif wanted then
-    perform queue.notify_free_permits(claim_limited.gates, claim_limited.permits);
+    select max(r.wait_ms) into due_ms from queue.free_permits(claim_limited.limit_ids, claim_limited.permits) r where r.free <= 0;
+    update queue.limiter g set has_waiters = true
+    from queue.free_permits(claim_limited.limit_ids, claim_limited.permits) r
+    where g.limit_id = r.limit_id and not g.has_waiters and r.free <= 0 and r.wait_ms is null;
+  elsif has_waiters then
+    perform queue.notify_free_permits(claim_limited.limit_ids, claim_limited.permits);
   end if;
   -- `closed` is `unknown` if no job was taken although permits were free. In this case, a limit's lanes or mode have changed, or this
   -- worker's heartbeat has expired.
@@ -630,7 +633,7 @@ end
 $$;
 
 -- Returns the positions from which to read the permits of limits. `lowest` contains the lowest position of a held permit for each limit,
--- or null if no permit is held. For null, returns a new position. The caller must have locked the limits' gates, so that no other claim
+-- or null if no permit is held. For null, returns a new position. The caller must have locked the limiters, so that no other claim
 -- takes a lower position.
 create function queue.permit_floors(lowest bigint[]) returns bigint[]
   language plpgsql volatile
@@ -645,21 +648,21 @@ $$;
 
 -- Moves permits that are held for a long time to later positions. The floor then rises above dead index entries kept by an old snapshot.
 -- Called by one in a hundred claims. The caller must have taken permits of the limits.
-create function queue.move_permits(gates bigint[], floors bigint[]) returns void
+create function queue.move_permits(limit_ids bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   update queue.permit h
   set place = nextval('queue.permit_seq')
-  from unnest(move_permits.gates, move_permits.floors) f (gate, floor)
-  where h.gate = f.gate and h.place >= f.floor and h.place < currval('queue.permit_seq') - 500;
+  from unnest(move_permits.limit_ids, move_permits.floors) f (limit_id, floor)
+  where h.limit_id = f.limit_id and h.place >= f.floor and h.place < currval('queue.permit_seq') - 500;
 end
 $$;
 
--- Notifies the workers that were waiting for permits of the limits in `gates`, if permits are still free. A permit is still free if the
+-- Notifies the workers that were waiting for permits of the limits in `limit_ids`, if permits are still free. A permit is still free if the
 -- worker that released it has not used it for another job.
-create function queue.notify_free_permits(gates bigint[], floors bigint[]) returns void
+create function queue.notify_free_permits(limit_ids bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -667,12 +670,12 @@ declare
   one  bigint;
 begin
   for one in
-    update queue.gate g set wanted = false
-    from queue.free_permits(notify_free_permits.gates, notify_free_permits.floors) r
-    where g.gate = r.gate and g.wanted and coalesce(r.free, 1) > 0
-    returning g.gate
+    update queue.limiter g set has_waiters = false
+    from queue.free_permits(notify_free_permits.limit_ids, notify_free_permits.floors) r
+    where g.limit_id = r.limit_id and g.has_waiters and coalesce(r.free, 1) > 0
+    returning g.limit_id
   loop
-    perform queue.notify('wake', '!room ' || one);
+    perform queue.notify('wake', '!permit ' || one);
   end loop;
 end
 $$;

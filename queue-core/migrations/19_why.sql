@@ -166,10 +166,10 @@ $$;
 
 -- Returns the number of ready jobs that run before a job. `ahead` counts the jobs in front of the job in its lane or fair queue. `higher`
 -- counts the jobs with higher priority in its queue. A job with higher priority counts only if it may start, and only if its type is served
--- by a worker that also serves the given job. Each count is limited to `most` + 1. `held` is the number of the queue's jobs that such
--- workers hold, and `held_since` is their earliest claim time.
+-- by a worker that also serves this job. Each count is limited to `most` + 1. `held` is the number of the queue's jobs that
+-- these workers hold, and `held_since` is their earliest claim time.
 create function queue.why_ahead(
-  queue text, stored text, priority integer, lane bigint, seq bigint, line bigint, most integer,
+  queue text, stored text, priority integer, lane bigint, seq bigint, fair_id bigint, most integer,
   out ahead bigint, out higher bigint, out held bigint, out held_since timestamptz
 )
   language plpgsql stable
@@ -180,7 +180,7 @@ as $$
 declare
   begins  bigint := coalesce((select max(p.seq) from queue.lane_floors() p where p.lane = why_ahead.lane), 0);
 begin
-  if why_ahead.line is null then
+  if why_ahead.fair_id is null then
     select count(*) into ahead
     from (
       select from queue.ready r
@@ -192,7 +192,7 @@ begin
     select count(*) into ahead
     from (
       select from queue.ready r
-      where r.lane = why_ahead.lane and r.line = why_ahead.line and r.seq < why_ahead.seq
+      where r.lane = why_ahead.lane and r.fair_id = why_ahead.fair_id and r.seq < why_ahead.seq
       order by r.seq desc
       limit why_ahead.most + 1
     ) r;
@@ -200,7 +200,7 @@ begin
   with full_ as materialized (
     select b.name
     from queue.bound_in_force b
-    cross join lateral queue.free_permits(array[b.gate], null) r
+    cross join lateral queue.free_permits(array[b.limit_id], null) r
     where r.free <= 0 and not b.keyed
   ), before as materialized (
     select distinct l.lane, l.job_type
@@ -242,8 +242,8 @@ begin
 end
 $$;
 
--- Returns the head of the ordering key that blocks a job, and the number of jobs between the head and the job, counted up to `most`. The
--- result has no head if the key is free.
+-- Returns the head of a blocked job's ordering key, and the number of jobs between the head and the job, counted up to `most`. The result
+-- has no head if the key is free.
 create function queue.why_behind(key bigint, seq bigint, most integer) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -375,7 +375,7 @@ end
 $$;
 
 -- Returns the limits that delay a ready job: limits without a free permit, limits that some workers have not acknowledged, and limits
--- whose gate another session has locked.
+-- whose limiter another session has locked.
 create function queue.why_limited(id bigint, queue text, stored text) returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -385,7 +385,7 @@ begin
   return query
   select case when w.awaits > 0 then 29 else 30 end::float8, case when w.awaits > 0 then 'limit_unknown' else 'limited' end,
     jsonb_strip_nulls(jsonb_build_object(
-      'limit', w.name, 'keyed', w.keyed, 'line', case when w.keyed then w.line::text end, 'key', w.key, 'used', w.used,
+      'limit', w.name, 'keyed', w.keyed, 'fair_id', case when w.keyed then w.fair_id::text end, 'key', w.key, 'used', w.used,
       'concurrency', w.concurrency, 'starts', b.starts, 'period_ms', b.period_ms, 'next_ms', w.wait_ms, 'by_operator', b.by_operator,
       'reason', b.reason, 'since', b.since, 'set_by', b.set_by,
       'awaits', (
@@ -394,12 +394,12 @@ begin
   from queue.waits_for(why_limited.id) w
   join queue.bound_in_force b on b.name = w.name
   union all
-  -- `limit_locked` has a lower rank than `locked`, because a claim that waits for the gate also holds locks on entries. The locked gate
-  -- is then the cause, and the locked entry only a consequence.
+  -- `limit_locked` ranks before `locked`, because a claim that waits for the limiter also holds locks on entries. The locked limiter is
+  -- then the cause, and the locked entry only a consequence.
   select 24, 'limit_locked', jsonb_build_object('limit', b.name, 'sessions', s.held)
   from queue.bound_in_force b
-  join queue.gate g on g.gate = b.gate
-  cross join lateral (select queue.why_held('queue.gate', g.xmax) as held) s
+  join queue.limiter g on g.limit_id = b.limit_id
+  cross join lateral (select queue.why_held('queue.limiter', g.xmax) as held) s
   where queue.covers(b.name, why_limited.queue, why_limited.stored) and s.held is not null;
 end
 $$;
@@ -418,7 +418,7 @@ end;
 
 -- Returns the causes that delay a ready job until its turn: it is quarantined, other jobs run first, or its workers are busy.
 create function queue.why_turn(
-  id bigint, queue text, stored text, priority integer, plain bigint, lane bigint, seq bigint, line bigint, crashes integer, is_stopped boolean
+  id bigint, queue text, stored text, priority integer, plain bigint, lane bigint, seq bigint, fair_id bigint, crashes integer, is_stopped boolean
 )
   returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable
@@ -430,7 +430,7 @@ declare
   turn    record;
   pace    record;
 begin
-  turn := queue.why_ahead(why_turn.queue, why_turn.stored, why_turn.priority, why_turn.lane, why_turn.seq, why_turn.line, most);
+  turn := queue.why_ahead(why_turn.queue, why_turn.stored, why_turn.priority, why_turn.lane, why_turn.seq, why_turn.fair_id, most);
   if solo then
     return query select 50::float8, 'suspect', jsonb_build_object('crashes', why_turn.crashes, 'alone', why_turn.crashes > 1, 'ahead', turn.ahead);
   end if;
@@ -444,8 +444,8 @@ begin
   if turn.ahead > 0 then
     pace := queue.why_pace(why_turn.plain);
     return query select 70::float8, 'behind', jsonb_strip_nulls(jsonb_build_object(
-      'ahead', least(turn.ahead, most), 'partial', turn.ahead > most, 'in_line', why_turn.line is not null, 'per_s', pace.per_s,
-      'wait_ms', case when turn.ahead <= most and why_turn.line is null then 1000 * turn.ahead / pace.per_s end,
+      'ahead', least(turn.ahead, most), 'partial', turn.ahead > most, 'is_fair', why_turn.fair_id is not null, 'per_s', pace.per_s,
+      'wait_ms', case when turn.ahead <= most and why_turn.fair_id is null then 1000 * turn.ahead / pace.per_s end,
       'held', turn.held, 'held_since', turn.held_since));
   elsif turn.held > 0 and clock_timestamp() > queue.enqueued_at(why_turn.seq) + interval '3 s' then
     return query select 80::float8, 'workers_busy', jsonb_build_object('held', turn.held, 'held_since', turn.held_since);
@@ -604,16 +604,16 @@ begin
     return query select l.rank, l.kind, l.facts, where_ from queue.why_limited(why_causes.id, at.queue, at.stored) l;
     return query select t.rank, t.kind, t.facts, where_
     from queue.why_turn(why_causes.id, at.queue, at.stored, at.priority, at.plain, at.lane, at.seq,
-      (select r.line from queue.ready r where r.lane = at.lane and r.seq = at.seq), at.crashes,
+      (select r.fair_id from queue.ready r where r.lane = at.lane and r.seq = at.seq), at.crashes,
       servers = 0 or exists (select from queue.why_paused(at.queue, at.stored))) t;
     return query select 90::float8, 'nothing', jsonb_build_object('waited_ms', where_ -> 'waited_ms', 'servers', servers), where_;
   end if;
 end
 $$;
 
--- Returns those rows of the given leases and jobs that another transaction has locked. Also returns the session that holds the lock, unless
--- several transactions or a savepoint hold it. Never waits. Locks all rows that it does not return, until the end of the caller's
--- transaction. SECURITY DEFINER, because a worker has no privilege to update jobs and keys.
+-- Returns those rows of the leases `tokens` and the jobs `ids` that another transaction has locked. Also returns the session that holds
+-- the lock, unless several transactions or a savepoint hold it. Never waits. Locks all rows that it does not return, until the end of the
+-- caller's transaction. SECURITY DEFINER, because a worker has no privilege to update jobs and keys.
 create function queue.locked_rows(tokens uuid[], ids bigint[])
   returns table (relation text, token uuid, job bigint, pid integer, role text, application text)
   language plpgsql volatile security definer

@@ -65,7 +65,7 @@ create function queue.lane_id(queue text, job_type text, priority integer, solo 
   return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
 -- Returns the paired lane: the fair lane of a plain lane, or the plain lane of a fair lane. Only fair lanes queue their jobs by fairness
--- key (16_lines.sql).
+-- key (16_fair_queues.sql).
 create function queue.paired_lane(lane bigint) returns bigint
   language sql immutable strict parallel safe
   return lane # 6148914691236517205;
@@ -82,7 +82,7 @@ create table queue.lane (
   job_type  text     not null,                               -- stored name, see queue.stored_type
   priority  smallint not null,
   solo      boolean  not null,                               -- whether the lane is a quarantine lane, for jobs that crashed a process (recover.sql)
-  lined     boolean  not null default false,                 -- whether the lane is a fair lane, whose jobs are queued by fairness key (16_lines.sql)
+  paired    boolean  not null default false,                 -- whether the lane is a fair lane, see 16_fair_queues.sql
   born      xid8     not null default pg_current_xact_id(),  -- transaction that wrote the row; workers load lanes newer than their last query
   -- Whether an enqueue into the lane has to check the queue's capacity; null if the lane is leaving. True for every lane of a queue with
   -- a capacity. An unnecessary true only costs the check. The enqueue reads the lane's row anyway, whereas a capacity check on every
@@ -98,8 +98,8 @@ create table queue.lane (
   constraint lane_queue_is_a_name check (queue.is_name(queue)),
   constraint lane_job_type_is_a_name
     check (job_type ~ '^[A-Za-z0-9_.:-]{1,64}(@([2-9]|[1-9][0-9]{1,3}))?$'),
-  constraint lane_is_its_hash check (queue.lane_id(queue, job_type, priority, solo) = case when lined then queue.paired_lane(lane) else lane end),
-  constraint lane_is_lined_or_solo check (not (lined and solo))
+  constraint lane_is_its_hash check (queue.lane_id(queue, job_type, priority, solo) = case when paired then queue.paired_lane(lane) else lane end),
+  constraint lane_is_paired_or_solo check (not (paired and solo))
 );
 create index lane_by_id on queue.lane (lane);
 create index lane_by_birth on queue.lane (born);
@@ -123,20 +123,20 @@ create table queue.job (
   key           bigint,    -- queue.key_id; null: no ordering key
   meta          jsonb,     -- metadata from the producer, an object of at most queue.meta_limit() bytes; null: none
   system        jsonb,     -- object with the attributes listed above; null: none
-  line          bigint,    -- queue.line_id of the fairness key; null: none
+  fair_id       bigint,    -- hash of the fairness key (queue.fair_id_of); null: none
   constraint job_pkey primary key (id)
 ) partition by range (id);
 
 -- Jobs ready to be claimed. The table is small, because a claim deletes the entries. `seq` is the position of an entry in its lane. A new
 -- entry usually goes to the end of the lane. The position of a released job is its id, which usually restores its earlier position.
--- Entries of fair lanes also have a `line`, the hash of the fairness key.
+-- Entries of fair lanes also have a `fair_id`, the hash of the fairness key.
 create table queue.ready (
   lane      bigint   not null,
   seq       bigint   not null,
   id        bigint   not null,
   attempts  smallint not null default 0,
   crashes   smallint not null default 0,
-  line      bigint,
+  fair_id   bigint,
   constraint ready_claim primary key (lane, seq)
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
@@ -145,8 +145,8 @@ create table queue.ready (
 -- Entries whose position differs from the job's id: jobs that entered ready again, and jobs of fair lanes. The index omits all other
 -- entries, because the primary key finds them by lane and position.
 create index ready_moved on queue.ready (id) where seq <> id;
--- Entries of fair lanes by line (fairness key) and position. Entries of other lanes are not indexed.
-create index ready_lines on queue.ready (lane, line, seq) where line is not null;
+-- Entries of fair lanes by fair queue and position. Entries of other lanes are not indexed.
+create index ready_fair on queue.ready (lane, fair_id, seq) where fair_id is not null;
 
 -- Jobs that are waiting for their run time: delayed jobs, retries and snoozed jobs.
 create table queue.scheduled (

@@ -41,7 +41,7 @@ create table queue.map_batch (
   name    text      not null,
   chunk   integer   not null,
   ids     bigint[]  not null,
-  constraint brood_pkey primary key (parent, name, chunk)
+  constraint map_batch_pkey primary key (parent, name, chunk)
 );
 alter table queue.map_batch alter ids set storage external;
 
@@ -98,7 +98,7 @@ begin
     with deleted as (
       delete from queue.ready r
       where r.ctid = any (array(select p.at from queue.ready_places((insert_chunk.ids)[greatest(free, 0) + 1:]) p))
-      returning r.id, case when r.line is null then r.lane else queue.paired_lane(r.lane) end as lane
+      returning r.id, case when r.fair_id is null then r.lane else queue.paired_lane(r.lane) end as lane
     ), entered as (
       insert into queue.parked (id, lane, attempts, crashes, since, names)
       select g.id, g.lane, 0, 0, clock_timestamp(), '{}' from deleted g

@@ -135,7 +135,7 @@ begin
   select link_flow.names[e.target] into wrong
   from (select distinct u.target from unnest(link_flow.targets) u (target)) e
   left join unnest(moved) m (id) on m.id = link_flow.ids[e.target]
-  left join queue.job j on j.id = m.id and j.line is null and j.key is null
+  left join queue.job j on j.id = m.id and j.fair_id is null and j.key is null
   where j.id is null
   limit 1;
   if found then

@@ -1,8 +1,8 @@
 -- Ordering keys. Jobs with the same key run one at a time, in the order in which their enqueues committed.
 --
---   insert_in_line -> blocked              by the producer, under a lock on the key until its transaction ends, so that positions follow
+--   insert_keyed -> blocked              by the producer, under a lock on the key until its transaction ends, so that positions follow
 --                                          commits
---   insert_in_line -> ready | scheduled    if no job of the key is waiting or running: the job immediately becomes the key's head
+--   insert_keyed -> ready | scheduled    if no job of the key is waiting or running: the job immediately becomes the key's head
 --   blocked -> ready | scheduled           by any worker: the first job of a key without a head (unblock)
 --
 -- A key has at most one row in active_key, which identifies the key's head. The head is the only job of the key that is not blocked. It
@@ -57,26 +57,26 @@ $$;
 -- Inserts the lane's row unless a row is visible, and returns the lane's id. Concurrent calls insert identical rows.
 --
 -- A new lane of a queue with a capacity is marked with has_capacity. An old snapshot may not show whether the queue has a capacity, so
--- the lane is also marked at isolation levels above read committed. A fair lane (`lined`) has a row of its own, whose id is derived from
+-- the lane is also marked at isolation levels above read committed. A fair lane (`paired`) has a row of its own, whose id is derived from
 -- the plain lane's id.
-create function queue.ensure_lane(queue text, job_type text, priority integer, solo boolean, lined boolean default false) returns bigint
+create function queue.ensure_lane(queue text, job_type text, priority integer, solo boolean, paired boolean default false) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
   met bigint := queue.lane_id(ensure_lane.queue, ensure_lane.job_type, ensure_lane.priority, ensure_lane.solo);
 begin
-  if lined then
+  if paired then
     met := queue.paired_lane(met);
   end if;
   if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
     -- With the lock, set_capacity finds every lane row that an enqueue may read. An enqueue never reads the row of a quarantine or fair
     -- lane, so these lanes need no lock. Recovery and fair queueing, which create these lanes, must not wait for the lock.
-    if not solo and not lined then
+    if not solo and not paired then
       perform queue.lock_stripe('lanes', hashtext(ensure_lane.queue) & 1023, true);
     end if;
-    insert into queue.lane (lane, queue, job_type, priority, solo, lined, has_capacity)
-    values (met, ensure_lane.queue, ensure_lane.job_type, ensure_lane.priority, ensure_lane.solo, ensure_lane.lined,
+    insert into queue.lane (lane, queue, job_type, priority, solo, paired, has_capacity)
+    values (met, ensure_lane.queue, ensure_lane.job_type, ensure_lane.priority, ensure_lane.solo, ensure_lane.paired,
       exists (select from queue.capacity c where c.queue = ensure_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
   end if;
   return met;
@@ -88,7 +88,7 @@ create function queue.lock_key(key bigint) returns void
   language sql volatile
   return queue.lock_stripe('keys', key & 1023);
 
--- Locks the stripes of the given keys, or of all keys if `every` is set, in a global order. Called by bulk enqueues, see lock_keys.sql.
+-- Locks the stripes of the keys in `keys`, or all stripes if `every` is set, in a global order. Called by bulk enqueues, see lock_keys.sql.
 create function queue.lock_keys(queues text[], keys text[], every boolean) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -123,7 +123,7 @@ create table queue.blocked (
   id      bigint       not null,
   lane    bigint       not null,
   run_at  timestamptz,            -- earliest start; a job that becomes the head earlier blocks the key until this time
-  constraint blocked_line primary key (key, seq),
+  constraint blocked_pkey primary key (key, seq),
   constraint blocked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
@@ -161,16 +161,16 @@ $$;
 -- Enqueues one job under an ordering key. queue.enqueue_with calls the function after checking the options. Waits for the commits of
 -- earlier producers of the same key. The empty key orders the whole queue. A dead letter blocks its key under the policy `block`, but not
 -- under `skip`. `hashed` is given instead of `key` if only the key's hash is known.
-create function queue.insert_in_line(
+create function queue.insert_keyed(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, meta jsonb, system jsonb,
-  line bigint default null, hashed bigint default null
+  fair_id bigint default null, hashed bigint default null
 ) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  job_key   bigint := coalesce(insert_in_line.hashed, queue.key_id(insert_in_line.queue, insert_in_line.key));
-  new_lane  bigint := queue.lane_id(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
+  job_key   bigint := coalesce(insert_keyed.hashed, queue.key_id(insert_keyed.queue, insert_keyed.key));
+  new_lane  bigint := queue.lane_id(insert_keyed.queue, insert_keyed.job_type, insert_keyed.priority, false);
   place     bigint;
   new_id    bigint;
   is_head   boolean := false;
@@ -179,17 +179,17 @@ begin
     raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
   end if;
   if payload is null or octet_length(payload::text) > queue.payload_limit() or queue.may_overflow(payload::text) then
-    perform queue.check_payload(insert_in_line.payload);
+    perform queue.check_payload(insert_keyed.payload);
   end if;
   if run_at is not null then
-    perform queue.check_run_at(insert_in_line.run_at);
+    perform queue.check_run_at(insert_keyed.run_at);
   end if;
   perform queue.lock_key(job_key);
   new_id := queue.next_id();
   place := nextval('queue.key_seq');
-  insert into queue.job (id, lane, max_attempts, payload, key, meta, system, line)
-  values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key,
-    insert_in_line.meta, insert_in_line.system, insert_in_line.line);
+  insert into queue.job (id, lane, max_attempts, payload, key, meta, system, fair_id)
+  values (new_id, new_lane, insert_keyed.max_attempts, insert_keyed.payload, job_key,
+    insert_keyed.meta, insert_keyed.system, insert_keyed.fair_id);
   -- Under the lock, no other session inserts jobs with this key. Earlier inserts are visible, unless the snapshot is older than the lock.
   if current_setting('transaction_isolation') = 'read committed' then
     insert into queue.active_key (key, seq, id)
@@ -199,16 +199,16 @@ begin
     is_head := found;
   end if;
   if not is_head then
-    insert into queue.blocked (key, seq, id, lane, run_at) values (job_key, place, new_id, new_lane, insert_in_line.run_at);
+    insert into queue.blocked (key, seq, id, lane, run_at) values (job_key, place, new_id, new_lane, insert_keyed.run_at);
     insert into queue.key_hint (key) values (job_key);
   elsif run_at > clock_timestamp() then
-    insert into queue.scheduled (run_at, id, lane) values (insert_in_line.run_at, new_id, new_lane);
+    insert into queue.scheduled (run_at, id, lane) values (insert_keyed.run_at, new_id, new_lane);
   else
     insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
-  perform queue.ensure_lane(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
+  perform queue.ensure_lane(insert_keyed.queue, insert_keyed.job_type, insert_keyed.priority, false);
   if is_head then
-    perform queue.wake(insert_in_line.queue);
+    perform queue.wake(insert_keyed.queue);
   else
     perform queue.wake_keys();
   end if;
@@ -223,7 +223,7 @@ create function queue.hold_keys(keys bigint[], meta jsonb) returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform queue.insert_in_line('tenant:move', '{}', 'tenant:move', 100, 1, '9999-12-31+00', null, hold_keys.meta, null, null, k.key)
+  perform queue.insert_keyed('tenant:move', '{}', 'tenant:move', 100, 1, '9999-12-31+00', null, hold_keys.meta, null, null, k.key)
   from (select g.key from unnest(hold_keys.keys) g (key) order by g.key & 1023, g.key) k;
 end
 $$;

@@ -1,7 +1,7 @@
--- Uniqueness keys. Only producers check the keys: a claim, settle, recovery or cancellation writes nothing for them.
+-- Uniqueness keys. Only enqueues and requeues check the keys: a claim, settle, recovery or cancellation writes nothing for them.
 --
---   unique_key  written by an enqueue with a key (queue.enqueue_with), read by the next enqueue with the same key,
---               deleted by any worker once the job no longer holds the key (forget_keys)
+--   unique_key  written by an enqueue with a key (queue.enqueue_with) or a requeue (retake_keys), read by the next enqueue with the same
+--               key, deleted by any worker once the job no longer holds the key (forget_keys)
 
 -- The last job that took each uniqueness key. The current state of this job determines whether the job still holds the key.
 create table queue.unique_key (
@@ -56,20 +56,20 @@ create function queue.change_waiting(
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
-  taken  record;
-  line   bigint; -- fair queue of the job, if any
-  old    record;
-  plain  bigint; -- lane of the new payload's version
-  moved  bigint := change_waiting.lane;
+  later    boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
+  taken    record;
+  fair_id  bigint; -- fair queue of the job, if any
+  old      record;
+  plain    bigint; -- lane of the new payload's version
+  moved    bigint := change_waiting.lane;
 begin
   if on_conflict = 'replace' then
-    select l.queue, l.job_type, l.priority, l.solo, l.lined into old from queue.lane l where l.lane = change_waiting.lane limit 1;
+    select l.queue, l.job_type, l.priority, l.solo, l.paired into old from queue.lane l where l.lane = change_waiting.lane limit 1;
     if old.job_type <> stored then
       plain := queue.ensure_lane(old.queue, stored, old.priority, false);
       moved := case
         when old.solo then queue.ensure_lane(old.queue, stored, old.priority, true)
-        when old.lined then queue.ensure_fair_lane(plain)
+        when old.paired then queue.ensure_fair_lane(plain)
         else plain
       end;
     end if;
@@ -81,8 +81,8 @@ begin
     if later or on_conflict = 'replace' then
       delete from queue.ready r
       where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id
-      returning r.attempts, r.crashes, r.line into taken;
-      line := taken.line;
+      returning r.attempts, r.crashes, r.fair_id into taken;
+      fair_id := taken.fair_id;
     else
       perform from queue.ready r where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id for update;
     end if;
@@ -103,12 +103,12 @@ begin
   if later and state <> 'blocked' then
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
     values (change_waiting.run_at, change_waiting.id,
-      case when line is null then change_waiting.lane else queue.paired_lane(change_waiting.lane) end,
+      case when fair_id is null then change_waiting.lane else queue.paired_lane(change_waiting.lane) end,
       taken.attempts, taken.crashes);
   elsif on_conflict = 'replace' then
     if state = 'ready' then
-      insert into queue.ready (lane, seq, id, attempts, crashes, line)
-      values (moved, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes, line);
+      insert into queue.ready (lane, seq, id, attempts, crashes, fair_id)
+      values (moved, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes, fair_id);
     end if;
     perform queue.check_payload(change_waiting.payload);
     update queue.job j

@@ -1,5 +1,5 @@
 -- Enqueue entry point for every language: queue.enqueue(job_type, payload, options). The options are fields of a jsonb object, which the
--- functions in this file read and check. queue.insert_in_line enqueues jobs with an ordering key. Jobs without an ordering key, but with
+-- functions in this file read and check. queue.insert_keyed enqueues jobs with an ordering key. Jobs without an ordering key, but with
 -- a fairness key or attributes, are enqueued by queue.insert_unkeyed. queue.insert_job enqueues all other jobs.
 --
 --   type_options   written by workers at startup (publish_types), read by enqueues that omit one of the options in the table
@@ -225,8 +225,7 @@ begin
 end
 $$;
 
--- Raises an error if a time is outside the range of the store's tables. Null means now. All functions that take a run_at call this
--- function.
+-- Raises an error if `run_at` is outside the range of the store's tables. Null means now.
 create function queue.check_run_at(run_at timestamptz) returns void
   language plpgsql immutable
   set search_path = pg_catalog, pg_temp
@@ -370,8 +369,8 @@ begin
       input.system);
   else
     perform queue.take_capacity(input.queue, 1);
-    id := queue.insert_in_line(stored, enqueue_with.payload, input.queue, input.priority, input.max_attempts, input.run_at,
-      input.key, input.meta, input.system, queue.line_id(input.fair));
+    id := queue.insert_keyed(stored, enqueue_with.payload, input.queue, input.priority, input.max_attempts, input.run_at,
+      input.key, input.meta, input.system, queue.fair_id_of(input.fair));
   end if;
   outcome := 'enqueued';
   if input.expires_at is not null then
@@ -410,7 +409,7 @@ begin
 end
 $$;
 
--- Checks for numbers that are valid JSON but exceed 64 bits. Enqueues (see also 1_jobs.sql, 3_keys.sql and 16_lines.sql) and signals
+-- Checks for numbers that are valid JSON but exceed 64 bits. Enqueues (see also 1_jobs.sql, 3_keys.sql and 16_fair_queues.sql) and signals
 -- reject these numbers, because handlers could not read the payload.
 
 -- Returns whether a JSON text may contain a number beyond 64 bits. Every such number has at least as many digits as the pattern below

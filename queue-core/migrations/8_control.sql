@@ -17,7 +17,7 @@
 -- the whole table for each job if the table's statistics are outdated.
 --
 -- In bodies between BEGIN ATOMIC and END, PostgreSQL resolves names when the function is created. All other functions set their
--- search_path. The functions are planned for every call, because a plan made while a table was empty is slow once the table is full.
+-- search_path. Most functions are planned for every call, because a plan made while a table was empty is slow once the table is full.
 
 -- Returns the ready entries of the jobs in `ids`. Most entries have the job's id as their position in the job's lane. A released
 -- quarantined job has its id as its position in the quarantine lane. A separate index finds all other entries.
@@ -110,7 +110,7 @@ begin
   delete from queue.ready r
   where r.ctid = any (array(select h.at from held h))
   returning null::timestamptz, r.id,
-    case when r.line is null then r.lane else queue.paired_lane(r.lane) end,
+    case when r.fair_id is null then r.lane else queue.paired_lane(r.lane) end,
     r.attempts, r.crashes;
   return query select s.* from queue.take_scheduled(take_waiting.ids, take_waiting.fresh) s;
 end
@@ -145,7 +145,7 @@ begin
   end if;
   with keyed as materialized (
     select j.id, j.key from queue.job j where j.id = any (end_waiting.ids) and j.key is not null
-  ), in_line as materialized (
+  ), waiting_entries as materialized (
     select b.ctid as at
     from queue.blocked b
     where b.key = any (array(select distinct k.key from keyed k where k.id not in (select t.id from unnest(taken) t)))
@@ -154,7 +154,7 @@ begin
     for update skip locked
   ), unblocked as materialized (
     delete from queue.blocked b
-    where b.ctid = any (array(select i.at from in_line i))
+    where b.ctid = any (array(select i.at from waiting_entries i))
     returning b.id
   ), finished as materialized (
     select t.id, t.attempts from unnest(taken) t
@@ -550,9 +550,9 @@ as $$
 declare
   returned  bigint[];
   keys  boolean;
-  line  bigint := (select j.key from queue.job j where j.id = reopen.id);
+  job_key  bigint := (select j.key from queue.job j where j.id = reopen.id);
 begin
-  if line is not null and cardinality(queue.lock_some_keys(array[line & 1023])) = 0 then
+  if job_key is not null and cardinality(queue.lock_some_keys(array[job_key & 1023])) = 0 then
     return false;
   end if;
   if not force and cardinality(queue.retake_keys(array[reopen.id])) = 0 then
@@ -798,14 +798,14 @@ begin atomic
   select queue.apply_to_one(cancel.id, 'cancel');
 end;
 
--- Moves one waiting job to `run_at`, which may be earlier or later than before.
+-- Sets the run time of one ready or scheduled job to `run_at`, which may be earlier or later than before.
 create function queue.reschedule(id bigint, run_at timestamptz) returns void
   language sql volatile
 begin atomic
   select queue.apply_to_one(reschedule.id, 'reschedule', run_at => reschedule.run_at);
 end;
 
--- Moves one waiting job to the time that is `wait` from now, measured by the database clock.
+-- Sets the run time of one ready or scheduled job to `wait` from now, measured by the database clock.
 create function queue.snooze(id bigint, wait interval) returns void
   language sql volatile
 begin atomic
@@ -819,7 +819,7 @@ begin atomic
   select queue.apply_to_one(run_now.id, 'run_now');
 end;
 
--- Changes the priority of one waiting job. Higher priorities run first.
+-- Changes the priority of one ready or scheduled job. Higher priorities run first.
 create function queue.set_priority(id bigint, priority integer) returns void
   language sql volatile
 begin atomic

@@ -6,8 +6,9 @@ create function queue.version_of(stored text) returns smallint
   return coalesce(nullif(pg_catalog.split_part(stored, '@', 2), '')::smallint, 1::smallint);
 
 -- Returns the newest ready jobs in `lanes` (null: all lanes) with ids below `before` and not below `lowest`. The result may contain more
--- than `most` jobs, from which the caller chooses. Jobs with ids below `horizon` were not read. If `horizon` is null, no further jobs
--- exist. If at least `enough` of the store's newest jobs are ready, the plain lanes are not searched for older jobs.
+-- than `most` jobs, from which the caller chooses. The result contains no jobs with ids below `horizon`, but such jobs may exist. If
+-- `horizon` is null, the result is complete. If at least `enough` of the store's newest jobs are ready, the plain lanes are not searched
+-- for older jobs.
 --
 -- There is no index on the ids of all ready jobs, because its maintenance would slow down every enqueue. A small table is scanned
 -- completely. In a large table, the position of nearly every job is its id, so the store's newest jobs are looked up by their ids. If too
@@ -60,7 +61,7 @@ begin
       from (select r.seq, r.id from queue.ready r where r.lane = c.lane and r.seq < newest_ready.before order by r.seq desc limit 2000) r
       where r.seq = r.id
       limit 1) as seq
-    from (select distinct l.lane from queue.lane l where l.ctid >= '(0,0)' and not l.solo and not l.lined) c
+    from (select distinct l.lane from queue.lane l where l.ctid >= '(0,0)' and not l.solo and not l.paired) c
     where (select a.lanes from asked a) and (newest_ready.lanes is null or c.lane = any (newest_ready.lanes))
   ), ranked as materialized (
     select t.lane, t.seq, row_number() over (order by t.seq desc) as place
@@ -136,7 +137,7 @@ begin
 end
 $$;
 
--- One job of a page, with the columns that are stored in its entry. `horizon` is the same for all jobs of a page.
+-- One job of a page, with columns from the table of its state. `horizon` is the same for all jobs of a page.
 create type queue.listed as (
   horizon bigint, id bigint, state text, attempts smallint, crashes smallint, run_at timestamptz, finished_at timestamptz, ran_ms integer,
   worker uuid, cancelling boolean
@@ -261,8 +262,8 @@ begin atomic
       order by p.first_id desc
       offset pick.most - 1
       limit 1),
-      -- Metadata is stored in job, so a filter by metadata looks up every job of a done_many row. A row contains a few hundred jobs, so
-      -- the jobs of only `looked` / 200 rows are looked up.
+      -- Metadata is stored in queue.job, so a filter by metadata looks up every job of a done_many row. A row contains a few hundred
+      -- jobs, so the jobs of only `looked` / 200 rows are looked up.
       (select (p.first_id >> 33) << 33
       from plain p
       where pick.meta is not null

@@ -1,5 +1,5 @@
 -- Grants the privileges of workers to a role. Workers claim, run, settle, recover, promote and prune jobs with statements on the tables,
--- because entry points would cost too much for such frequent statements. Workers write no jobs directly and create no tables. They use
+-- because entry points would cost too much for such frequent statements. Workers insert no jobs directly and create no tables. They use
 -- entry points to create and drop day partitions, to declare and fire schedules, to expire jobs, and to enqueue jobs for handlers.
 grant "queue_producer" to "queue_role";
 grant select on
@@ -20,7 +20,7 @@ to "queue_role";
 grant select, insert, update, delete on queue.tallied, queue.tally_total, queue.tally_source to "queue_role";
 grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint, queue.child, queue.end_hint,
   queue.gather, queue.map_batch, queue.gather_part, queue.gather_hint, queue.node, queue.edge, queue.node_hint to "queue_role";
-grant select, update on queue.gate to "queue_role";
+grant select, update on queue.limiter to "queue_role";
 grant select, insert, update, delete on queue.permit, queue.rate to "queue_role";
 grant usage, select on queue.id_seq to "queue_role";
 grant usage on queue.key_seq, queue.permit_seq to "queue_role";
@@ -32,9 +32,9 @@ grant execute on function
   queue.expire_due, queue.expire_all, queue.is_expired, queue.expiry_text, queue.declare_limits, queue.claim_limited, queue.free_permits,
   queue.read_permits, queue.permit_floors, queue.move_permits, queue.starts_left, queue.count_running, queue.limit_awaits, queue.covers,
   queue.notify_free_permits, queue.clock_ms,
-  queue.paired_lane, queue.ensure_fair_lane, queue.choose_lines, queue.in_turn, queue.claim_lines,
-  queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
-  queue.are_exhausted, queue.notify_free_lines, queue.read_keyed, queue.starts_since, queue.count_starts,
+  queue.paired_lane, queue.ensure_fair_lane, queue.choose_fair, queue.in_turn, queue.claim_fair,
+  queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.free_fair_permits, queue.key_starts,
+  queue.full_fair_ids, queue.are_exhausted, queue.notify_free_fair_queues, queue.read_keyed, queue.starts_since, queue.count_starts,
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
   queue.spawn, queue.join_name, queue.add_end_hints, queue.consume_end_hints, queue.ids_in, queue.locked_rows, queue.prune_children, queue.restart,
   queue.why_held, queue.why_holder, queue.is_in_progress,

@@ -13,7 +13,7 @@ with reserved as materialized (
 ), entries as materialized (
   select e.id, e.lane, e.max_attempts, e.run_at, e.expires_at, e.place,
     case when e.expires_at is not null then queue.with_expiry(s.system, e.expires_at) else s.system end as system, o.meta,
-    queue.key_id(o.queue, o.key) as key, queue.line_id(o.fair) as line
+    queue.key_id(o.queue, o.key) as key, queue.fair_id_of(o.fair) as fair_id
   from reserved r
   cross join lateral rows from (
     pg_catalog.unnest(r.ids), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::smallint[]),
@@ -27,27 +27,27 @@ with reserved as materialized (
       then coalesce(o.system, '{}') operator(pg_catalog.||) '{"skips": true}' else o.system end as system
   ) s
 ), stored as (
-  insert into queue.job (id, lane, max_attempts, payload, key, meta, system, line)
+  insert into queue.job (id, lane, max_attempts, payload, key, meta, system, fair_id)
   select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, queue.checked_meta(e.meta),
-    queue.checked_meta(e.system), e.line
+    queue.checked_meta(e.system), e.fair_id
   from entries e
 ), readied as (
   insert into queue.ready (lane, seq, id)
   select e.lane, e.id, e.id
   from entries e
-  where e.key is null and e.run_at is null and e.line is null
-), lining_up as materialized (
-  select e.id, e.lane, e.line, pg_catalog.row_number() over (order by e.place) as nth
+  where e.key is null and e.run_at is null and e.fair_id is null
+), fair_jobs as materialized (
+  select e.id, e.lane, e.fair_id, pg_catalog.row_number() over (order by e.place) as nth
   from entries e
-  where e.line is not null and e.key is null and e.run_at is null
+  where e.fair_id is not null and e.key is null and e.run_at is null
 ), places as materialized (
-  select array(select queue.next_id() from lining_up order by 1) as seqs
+  select array(select queue.next_id() from fair_jobs order by 1) as seqs
 ), met as materialized (
-  select k.lane, queue.ensure_fair_lane(k.lane) as lined from (select distinct l.lane from lining_up l) k
-), lined_up as (
-  insert into queue.ready (lane, seq, id, line)
-  select coalesce(m.lined, queue.paired_lane(l.lane)), p.seqs[l.nth], l.id, l.line
-  from lining_up l
+  select k.lane, queue.ensure_fair_lane(k.lane) as paired from (select distinct l.lane from fair_jobs l) k
+), fair_entries as (
+  insert into queue.ready (lane, seq, id, fair_id)
+  select coalesce(m.paired, queue.paired_lane(l.lane)), p.seqs[l.nth], l.id, l.fair_id
+  from fair_jobs l
   cross join places p
   left join met m on m.lane operator(pg_catalog.=) l.lane
 ), put_off as (

@@ -1,5 +1,5 @@
 -- ready -> done | dead | scheduled: records the verdict of a job. This transaction has locked the job's row in ready. Returns the id, or
--- no row if the row in ready no longer exists.
+-- no row if the row in ready no longer exists or the verdict changes nothing.
 -- $1 lane  $2 seq  $3 id  $4 verdict  $5 attempts  $6 crashes  $7 wait in ms  $8 run time in ms  $9 output as JSON text  $10 error
 -- $11 ordering key that the job frees, or null
 -- Safe: all writes depend on the deletion of the row in ready. If a handler has ended the transaction, the lock is lost. This statement
@@ -10,7 +10,7 @@ with fenced as materialized (
   delete from queue.ready
   where lane = $1 and seq = $2 and id = $3
     and $4::text in ('complete', 'retry', 'snooze', 'dead')
-  returning id, case when line is null then lane else queue.paired_lane(lane) end as lane
+  returning id, case when fair_id is null then lane else queue.paired_lane(lane) end as lane
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, output)
   select id, clock_timestamp(), $8::int, $5::smallint, $9::text::jsonb

@@ -7,5 +7,5 @@
 -- $10 expected milliseconds until the jobs start, under a rate limit  $11 position of the first permit to read for each limit
 -- Safe: the limits are locked in a fixed order, with a wait of up to lock_timeout. After the wait, the statement sees all earlier claims
 -- under these limits. Runs with synchronous_commit=off, because no job starts before confirm.sql has made the lease durable.
-select c.lane, c.turn, c.line, c.seq, c.id, c.attempts, c.crashes, c.closed, c.wait_ms, c.at_ms, c.within_ms, c.permit_floors
+select c.lane, c.turn, c.fair_id, c.seq, c.id, c.attempts, c.crashes, c.closed, c.wait_ms, c.at_ms, c.within_ms, c.permit_floors
 from queue.claim_keyed($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) c

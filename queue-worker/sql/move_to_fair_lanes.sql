@@ -21,13 +21,13 @@ with held as materialized (
   where ctid = any (array(select h.at from held h))
   returning lane, seq, id, attempts, crashes
 ), met as materialized (
-  select k.lane, queue.ensure_fair_lane(k.lane) as lined from (select distinct m.lane from moved m) k
+  select k.lane, queue.ensure_fair_lane(k.lane) as paired from (select distinct m.lane from moved m) k
 ), entered as (
-  insert into queue.ready (lane, seq, id, attempts, crashes, line)
-  select coalesce(t.lined, queue.paired_lane(m.lane)), queue.next_id(), m.id, m.attempts, m.crashes, coalesce(j.line, 0)
+  insert into queue.ready (lane, seq, id, attempts, crashes, fair_id)
+  select coalesce(t.paired, queue.paired_lane(m.lane)), queue.next_id(), m.id, m.attempts, m.crashes, coalesce(j.fair_id, 0)
   from moved m
   left join met t on t.lane = m.lane
-  left join lateral (select j.line from queue.job j where j.id = m.id offset 0) j on true
+  left join lateral (select j.fair_id from queue.job j where j.id = m.id offset 0) j on true
   order by m.lane, m.seq
 )
 select m.lane, min(m.seq) as lowest, count(*) as jobs

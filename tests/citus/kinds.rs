@@ -32,7 +32,7 @@ impl Handler for Echo {
 }
 
 /// Job with an ordering key and a fairness key.
-#[job(name = "lined", key = self.key, fair = self.key)]
+#[job(name = "paired", key = self.key, fair = self.key)]
 #[derive(Serialize, Deserialize)]
 struct Lined {
     key: String,
@@ -214,7 +214,7 @@ async fn play(db: &TestDb, pool: &PgPool, queue: &Queue, round: &str) {
     wait_until_finished(db, "all of it").await;
 }
 
-/// Runs a flow and several operator operations.
+/// Runs a flow. Then pauses and resumes a queue, and cancels, requeues, discards and diagnoses jobs.
 async fn operated(db: &TestDb, pool: &PgPool, queue: &Queue, (round, dead, long): (&str, &JobHandle<Do>, &JobHandle<Long>)) {
     let mut flow = Flow::new(format!("{round} flow"));
     let first = flow.add("first", Echo { n: 41 });
@@ -259,7 +259,7 @@ async fn every_kind_of_job_runs_over_every_node() {
     let owner = locate(&mut db.pool.acquire().await.unwrap(), Store::default()).await.unwrap().unwrap();
     for (nr, url) in db.urls().into_iter().enumerate() {
         let given = pool(&url);
-        // The worker is connected to a different node than the producer.
+        // The worker and the producer are connected to different nodes.
         let own = pool(&db.urls()[(nr + 1) % 3]);
         let queue = Queue::new(&own);
         db.run_while(worker(&given), async {

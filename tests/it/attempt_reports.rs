@@ -202,7 +202,7 @@ async fn f58_a_second_signal_within_a_moment_of_the_first_is_the_same_one() {
     let db = TestDb::new().await;
     let since = Instant::now();
     let mut process = WorkerProcess::start_with(CLI, &db.url, &["run"], &[("QUEUE_LOG", "info")]);
-    let job = enqueue(&db, Act::Anew(Box::new(Act::Sleep(2000)), Box::new(Act::Terminal("began twice".into())))).await;
+    let job = enqueue(&db, Act::FirstThen(Box::new(Act::Sleep(2000)), Box::new(Act::Terminal("began twice".into())))).await;
     db.until(job, JobState::Running).await;
     process.signal("INT");
     let is_reported = |process: &WorkerProcess| process.log_since(since).iter().any(|line| line.contains("shutting down"));

@@ -130,7 +130,7 @@ async fn a_handler_that_does_not_listen_is_dropped_after_the_grace() {
 async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
     let db = TestDb::new().await;
     let (job, other) =
-        (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Anew(Box::new(Act::Hang), Box::new(Act::Ok("again".into())))).await);
+        (enqueue(&db, Act::Hang).await, enqueue(&db, Act::FirstThen(Box::new(Act::Hang), Box::new(Act::Ok("again".into())))).await);
     let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
     until_running(&db, job).await;
     until_running(&db, other).await;
@@ -226,7 +226,7 @@ async fn recovery_and_a_released_claim_honour_the_request() {
 /// Job that records the cancellation reason at its start, and twice after the cancellation: in a spawned task and in the handler.
 #[job(send_only, name = "says_why", state(Reasons))]
 #[derive(Serialize, Deserialize)]
-struct SaysWhy;
+struct RecordsReason;
 
 #[derive(Clone, Default)]
 struct Reasons(Arc<Mutex<Vec<Option<CancelReason>>>>);
@@ -241,7 +241,7 @@ impl Reasons {
     }
 }
 
-impl Handler for SaysWhy {
+impl Handler for RecordsReason {
     async fn run(self, cx: &Context) -> JobResult {
         let (reasons, cancelled) = (cx.state::<Reasons>().clone(), cx.cancelled().clone());
         if cx.attempt() > 1 {
@@ -267,10 +267,10 @@ async fn a_handler_distinguishes_a_cancel_from_a_shutdown_and_from_a_lost_lease(
     let mut on = connect(&db).await;
     for why in [CancelReason::Cancelled, CancelReason::Shutdown, CancelReason::LeaseLost] {
         let reasons = Reasons::default();
-        let job = SaysWhy.enqueue(&db.pool).await.unwrap();
+        let job = RecordsReason.enqueue(&db.pool).await.unwrap();
         // A second job of the same worker must continue to run when only the first job is cancelled.
         let other = Do { act: until_cancelled(Act::Ok(String::new())) }.enqueue(&db.pool).await.unwrap();
-        let worker = Worker::new(db.pool.clone()).register::<SaysWhy>().register::<Do>().state(reasons.clone());
+        let worker = Worker::new(db.pool.clone()).register::<RecordsReason>().register::<Do>().state(reasons.clone());
         // Only the `LeaseLost` case needs a short lease. In the other cases the lease must outlast a freeze of the test machine.
         let ttl = Duration::from_secs(if why == CancelReason::LeaseLost { 1 } else { 30 });
         db.run_while(worker.lease_ttl(ttl).grace(Duration::from_millis(1)), async {
@@ -306,10 +306,10 @@ async fn a_handler_distinguishes_a_cancel_from_a_shutdown_and_from_a_lost_lease(
 #[tokio::test]
 async fn the_kit_cancels_a_job_and_stops_its_worker() {
     let reasons = Reasons::default();
-    let attempt = testing::run(SaysWhy).state(reasons.clone()).cancelled().await;
+    let attempt = testing::run(RecordsReason).state(reasons.clone()).cancelled().await;
     assert_eq!((attempt.verdict, attempt.outcome), (Verdict::Cancel, Outcome::Cancelled));
     assert_eq!(reasons.take()[1..], [Some(CancelReason::Cancelled); 2]);
-    let attempt = testing::run(SaysWhy).state(reasons.clone()).shutting_down().await;
+    let attempt = testing::run(RecordsReason).state(reasons.clone()).shutting_down().await;
     assert_eq!(attempt.verdict, Verdict::Release);
     assert_eq!(reasons.take(), [Some(CancelReason::Shutdown); 3]);
 }

@@ -76,7 +76,7 @@ const FEATURES: [&str; 13] =
     ["batch", "limited", "keyed", "rated", "fair", "ordered", "expiring", "within", "durable", "paused", "unserved", "schedule", "plain"];
 
 /// Periodic statements, each of which a worker sends at most once a second, regardless of its features and jobs.
-const BY_THE_CLOCK: [&str; 11] = [
+const PERIODIC: [&str; 11] = [
     include_str!("../../queue-worker/sql/any_hint.sql"),
     include_str!("../../queue-worker/sql/expired_leases.sql"),
     include_str!("../../queue-worker/sql/own_leases.sql"),
@@ -134,7 +134,7 @@ async fn come_to_rest(counted: &Counted, mix: u32) {
         counted.take();
         tokio::time::sleep(Duration::from_millis(500)).await;
         let sent = counted.take();
-        let (clock, others): (Vec<_>, Vec<_>) = sent.iter().partition(|(text, _)| is_of(&BY_THE_CLOCK, text));
+        let (clock, others): (Vec<_>, Vec<_>) = sent.iter().partition(|(text, _)| is_of(&PERIODIC, text));
         if clock.iter().all(|(_, count)| **count <= 1) && others.iter().map(|(_, count)| **count).sum::<usize>() <= 1 {
             return;
         }
@@ -148,7 +148,7 @@ async fn cost(db: &TestDb, counted: &Counted) -> usize {
     Plain::default().enqueue(&db.pool).await.unwrap();
     all_are_over(db).await;
     let is_of_job =
-        |text: &str| !is_of(&BY_THE_CLOCK, text) && !is_of(&OF_NO_JOB, text) && !SETTINGS.iter().any(|setting| text.starts_with(setting));
+        |text: &str| !is_of(&PERIODIC, text) && !is_of(&OF_NO_JOB, text) && !SETTINGS.iter().any(|setting| text.starts_with(setting));
     let mut cost = 0;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(70)).await;
@@ -177,8 +177,8 @@ async fn cost_alone(db: &TestDb, counted: &Counted) -> usize {
     db.run_while(worker, costs).await
 }
 
-/// Runs a worker with the features of the mix: first one job of each feature, and then plain jobs one by one. Checks that most of the last
-/// plain jobs cost at most [`MORE`] statements more than on a worker without features.
+/// Runs a worker with the features of the mix. The worker first runs one job of each feature, and then plain jobs one by one. Checks that
+/// most of the last plain jobs cost at most [`MORE`] statements more than on a worker without features.
 async fn serve(mix: u32) {
     let db = TestDb::new().await;
     let counted = Counted::start(&db.url);

@@ -94,20 +94,20 @@ struct Beside {
     suspect: bool,
 }
 
-static SUSPECTS: AtomicUsize = AtomicUsize::new(0);
+static QUARANTINED: AtomicUsize = AtomicUsize::new(0);
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
 /// Numbers of ordinary jobs, and of other quarantined jobs, seen running next to a quarantined job.
 static DISTURBED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 impl Handler for Beside {
     async fn run(self, _: &Context) -> JobResult {
-        let kind = if self.suspect { &SUSPECTS } else { &OTHERS };
+        let kind = if self.suspect { &QUARANTINED } else { &OTHERS };
         kind.fetch_add(1, SeqCst);
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_millis(3)).await;
             if self.suspect {
                 DISTURBED[0].fetch_add(OTHERS.load(SeqCst), SeqCst);
-                DISTURBED[1].fetch_add(SUSPECTS.load(SeqCst) - 1, SeqCst);
+                DISTURBED[1].fetch_add(QUARANTINED.load(SeqCst) - 1, SeqCst);
             }
         }
         kind.fetch_sub(1, SeqCst);

@@ -1,5 +1,5 @@
-//! Tests limits. A limit bounds the jobs that run concurrently or start within a window, even if workers crash. Jobs within the limit
-//! start immediately.
+//! Tests limits. A limit bounds the number of jobs that run concurrently or that start within a window, even if workers crash. Jobs within
+//! the limit start immediately.
 
 mod ahead;
 mod apart;
@@ -81,13 +81,13 @@ async fn span_of(cx: &Context, what: &str, ms: u64) -> JobResult {
     Ok(())
 }
 
-/// Creates a database that records spans. Its view `span` adds the queue, priority and ordering key of the job.
+/// Creates a database with a table for spans. The view `span` adds the queue, priority, ordering key and fair key of each job.
 async fn fresh() -> TestDb {
     let db = TestDb::new().await;
     db.run(
         "create table effect_span (n bigint generated always as identity, job bigint not null, job_type text not null,
            began timestamptz not null default clock_timestamp(), ended timestamptz);
-         create view span as select s.*, l.queue, l.priority, j.key, j.line from effect_span s join queue.job j on j.id = s.job
+         create view span as select s.*, l.queue, l.priority, j.key, j.fair_id from effect_span s join queue.job j on j.id = s.job
            join lateral (select d.queue, d.priority from queue.lane d where d.lane = j.lane limit 1) l on true",
     )
     .await;
@@ -157,10 +157,10 @@ const CLAIMS: &str = "select case when is_called then last_value else 0 end from
 /// Checks that each lease with jobs under a limit has a row in `permit`, and that the row counts at least these jobs.
 async fn held_equals_the_leases(db: &TestDb) {
     let wrong = "select count(*) from queue.permit h full join (
-        select b.gate, l.token, count(*) as n from queue.lease l cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id
+        select b.limit_id, l.token, count(*) as n from queue.lease l cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id
         join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d on true
         join queue.bound_in_force b on queue.covers(b.name, d.queue, d.job_type) group by 1, 2
-      ) l on l.gate = h.gate and l.token = h.token where l.n is not null and h.n is distinct from greatest(h.n, l.n)";
+      ) l on l.limit_id = h.limit_id and l.token = h.token where l.n is not null and h.n is distinct from greatest(h.n, l.n)";
     assert_eq!(db.count(wrong).await, 0, "a lease that holds permits is missing in held");
 }
 

@@ -147,12 +147,12 @@ impl Handler for Again {
 /// Durable job that restarts once.
 #[job(name = "locked_anew", durable)]
 #[derive(Clone, Serialize, Deserialize)]
-struct Anew {
+struct Restarting {
     of: Of,
     is_last: bool,
 }
 
-impl Handler for Anew {
+impl Handler for Restarting {
     async fn run(self, cx: &Durable) -> JobResult {
         if !self.is_last {
             self.of.end().await?;
@@ -180,7 +180,7 @@ pub(crate) fn worker(pool: &PgPool) -> Worker {
         .register::<Mapper>()
         .register::<Steps>()
         .register::<Again>()
-        .register::<Anew>()
+        .register::<Restarting>()
 }
 
 /// Jobs of one test.
@@ -217,7 +217,7 @@ pub(crate) async fn enqueue(pool: &PgPool, first: &str, second: &str) -> Jobs {
         ($($job:expr),* $(,)?) => { $(all.push($job.enqueue(pool).await.unwrap().id());)* };
     }
     put!(Keyed(of()), Limited(of()), OfKey(of()), Fair(of()), Brief(of()), Expiring(of()), Reporting(of()), Parent(of()), Mapper(of()));
-    put!(Keyed(of()), Again(of()), Anew { of: of(), is_last: false });
+    put!(Keyed(of()), Again(of()), Restarting { of: of(), is_last: false });
     put!(Steps(of()), Plain(Of { fails: true, ..of() }), Plain(of()));
     let fallen = Fallen(of()).enqueue(pool).await.unwrap().id();
     all.extend(enqueue_flow(pool, of()).await);

@@ -40,7 +40,7 @@ mod cli;
 mod embedded;
 mod enqueue;
 mod lanes;
-mod lines;
+mod fair_queues;
 mod large;
 mod late;
 mod locked_leases;

@@ -4,7 +4,7 @@ mod bounded;
 mod counted;
 mod statistics;
 mod handle;
-mod in_line;
+mod key_queue;
 mod kinds;
 mod lists;
 mod load;

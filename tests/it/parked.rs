@@ -228,14 +228,14 @@ struct Outlast {
     fails: bool,
 }
 
-static LET_GO: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(0);
+static RELEASE: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(0);
 
 impl queue_core::Handler for Outlast {
     async fn run(self, _: &queue_core::Context) -> queue_core::JobResult {
         if self.fails {
             return Err(queue_core::Failure::terminal("as told"));
         }
-        LET_GO.acquire().await.unwrap().forget();
+        RELEASE.acquire().await.unwrap().forget();
         Ok(())
     }
 }
@@ -257,7 +257,7 @@ async fn f66_a_refused_verdict_is_not_completed_with_the_rest_of_its_lease() {
         let worker = queue_worker::Worker::new(db.pool.clone()).register::<Outlast>();
         db.run_while(worker, async {
             within(Duration::from_secs(20), "the failure is refused", async || db.count(&refused).await > 0).await;
-            LET_GO.add_permits(1);
+            RELEASE.add_permits(1);
             eventually("the other is completed", async || db.state(good).await == Some(JobState::Completed)).await;
             within(Duration::from_secs(20), "it is parked", async || db.state(bad).await == Some(end)).await;
         })

@@ -20,7 +20,7 @@ fn ok() -> Act {
 
 /// Returns an `Act` that performs `act` in the first run and succeeds in any later run, whether or not the first run was charged.
 fn once(act: Act) -> Act {
-    Act::Anew(Box::new(act), Box::new(ok()))
+    Act::FirstThen(Box::new(act), Box::new(ok()))
 }
 
 async fn begun(db: &TestDb, jobs: i64) {

@@ -30,7 +30,7 @@ pub enum Act {
     Terminal(String),
     /// Fails with an explicit retry delay in ms.
     RetryIn(u64),
-    /// Snoozes for the first number of ms, until the number of recorded attempts reaches the second number.
+    /// Snoozes for the first number of ms, unless at least the second number of attempts has been recorded.
     Snooze(u64, i64),
     /// Panics with a `&str`.
     Panic,
@@ -76,7 +76,7 @@ pub enum Act {
     UntilGo(Box<Act>),
     /// Runs the first action on the first recorded attempt, and the second action on later attempts. Unlike `First`, this action counts
     /// released attempts.
-    Anew(Box<Act>, Box<Act>),
+    FirstThen(Box<Act>, Box<Act>),
 }
 
 impl Handler for Do {
@@ -126,7 +126,7 @@ impl Handler for Do {
             Act::Nul => Ok("a\0b".to_owned()),
             Act::FailNul => Err("a\0b".into()),
             Act::FailLong(bytes) => Err("é".repeat(bytes / 2).into()),
-            Act::First(..) | Act::Slowly(..) | Act::AbortImmediately | Act::UntilCancelled(_) | Act::UntilGo(_) | Act::Anew(..) => {
+            Act::First(..) | Act::Slowly(..) | Act::AbortImmediately | Act::UntilCancelled(_) | Act::UntilGo(_) | Act::FirstThen(..) => {
                 Err(Failure::terminal("not a last act"))
             }
         }
@@ -155,7 +155,7 @@ impl Act {
                     record(cx).await?;
                     *then
                 }
-                Self::Anew(first, later) => *if effects(cx.pool(), cx.id()).await? == 1 { first } else { later },
+                Self::FirstThen(first, later) => *if effects(cx.pool(), cx.id()).await? == 1 { first } else { later },
                 last => return Ok(last),
             };
         }

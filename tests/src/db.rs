@@ -52,7 +52,7 @@ having count(e.id) <> 1 or count(j.id) <> 1
 union all
 select j.id, 1, -1 from queue.job j where not exists (select from queue.lane l where l.lane = j.lane)
 union all
-select r.id, 1, -6 from queue.ready r where (r.line is not null) <> exists (select from queue.lane l where l.lane = r.lane and l.lined)
+select r.id, 1, -6 from queue.ready r where (r.fair_id is not null) <> exists (select from queue.lane l where l.lane = r.lane and l.paired)
  union all
 select j.id, 1, -2
 from queue.job j
@@ -151,7 +151,7 @@ impl TestDb {
         listening.await.unwrap_or_else(|error| panic!("cannot listen to {purpose}: {error}"))
     }
 
-    /// Returns the state of a job as shown by the view `jobs`.
+    /// Returns the state of a job as shown by the view `jobs`, or `None` if the view does not contain the job.
     ///
     /// # Panics
     /// Panics if the database does not respond, or shows the job more than once.
@@ -214,11 +214,11 @@ impl TestDb {
         }
     }
 
-    /// Expires the lease of a worker process, as if the process had been killed or stopped. Other workers can then recover
-    /// the worker's jobs immediately.
+    /// Expires the lease of a worker process, as if the process had been killed or stopped. Other workers can then recover the worker's
+    /// jobs immediately.
     ///
     /// # Panics
-    /// Panics if the worker is not registered.
+    /// Panics if the worker is not registered or its lease has already expired.
     pub async fn expire_worker(&self, worker: &WorkerProcess) {
         let expire = "update queue.worker set expires_at = now() - interval '1 second' where pid = $1 and expires_at > now()";
         let expired = sqlx::query(expire).bind(worker.pid().cast_signed()).execute(&self.pool).await;
@@ -229,7 +229,7 @@ impl TestDb {
     /// Ends a worker process with SIGKILL and expires its lease. Does not wait for statements that the process has sent.
     ///
     /// # Panics
-    /// Panics if the worker was not registered.
+    /// Panics if the worker was not registered or its lease had already expired.
     pub async fn kill(&self, mut worker: WorkerProcess) {
         worker.signal("KILL");
         worker.wait();
@@ -336,7 +336,7 @@ async fn ensure_template(admin: &mut PgConnection, url: &str) -> String {
         migrate(&mut fresh, Store::default()).await.unwrap_or_else(|error| panic!("cannot migrate the template: {error}"));
         run(&mut fresh, "create table effect (job bigint, attempt int, pid int, at timestamptz default clock_timestamp())").await;
         fresh.close().await.unwrap_or_else(|error| panic!("cannot close the template: {error}"));
-        // The server writes a file at the first connection to a database. Connecting now includes this file in the copies.
+        // The server writes a file on the first connection to a database. Connecting now includes this file in the copies.
         let first = connect(&with_database(url, "queue_template_new")).await;
         first.close().await.unwrap_or_else(|error| panic!("cannot close the template: {error}"));
         run(admin, &format!("alter database queue_template_new rename to {name}")).await;

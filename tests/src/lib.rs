@@ -1,5 +1,5 @@
-//! Shared test kit: a server, a database per test, a job type whose payload specifies the actions of its handler, and a check of the
-//! invariant.
+//! Shared test kit: a server, a database per test, a job type whose payload specifies the actions of its handler, and a check that the
+//! tables of a store are consistent.
 
 mod act;
 mod age;
@@ -13,7 +13,7 @@ pub mod holders;
 mod killed;
 pub mod lanes;
 pub mod limits;
-pub mod lines;
+pub mod fair_queues;
 mod marked;
 pub mod server;
 pub mod operate;

@@ -34,8 +34,8 @@ pub async fn declare_limit(connection: &mut PgConnection, name: &str, concurrenc
 
 /// Closes a limit for `ms` milliseconds. Returns the number of closed limits.
 pub async fn slow_down(connection: &mut PgConnection, name: &str, ms: f64) -> sqlx::Result<i64> {
-    let gate: i64 = sqlx::query_scalar("select queue.hash($1)").bind(name).fetch_one(&mut *connection).await?;
-    let slow = sqlx::query(sql(include_str!("../../queue-worker/sql/slow_down.sql"))).bind([gate]).bind(ms);
+    let limit_id: i64 = sqlx::query_scalar("select queue.hash($1)").bind(name).fetch_one(&mut *connection).await?;
+    let slow = sqlx::query(sql(include_str!("../../queue-worker/sql/slow_down.sql"))).bind([limit_id]).bind(ms);
     Ok(i64::try_from(slow.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
@@ -53,7 +53,7 @@ pub async fn confirm(connection: &mut PgConnection, lease: &Lease) -> sqlx::Resu
     Ok(confirm.fetch_all(connection).await?.len())
 }
 
-/// Deletes recorded starts older than every rate window. Returns the number of rows.
+/// Deletes recorded starts that are older than the longest window of their limit. Returns the number of deleted rows.
 pub async fn prune_rates(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query(sql(include_str!("../../queue-worker/sql/prune_rates.sql")));
     Ok(i64::try_from(prune.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))

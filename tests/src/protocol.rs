@@ -154,7 +154,7 @@ pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> 
 /// Claims up to `most` jobs from all lanes except fair lanes. The jobs are sorted by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
     let lanes: Vec<i64> =
-        sqlx::query_scalar("select distinct lane from queue.lane where not lined order by lane").fetch_all(&mut *connection).await?;
+        sqlx::query_scalar("select distinct lane from queue.lane where not paired order by lane").fetch_all(&mut *connection).await?;
     let (floors, each) = (vec![0; lanes.len()], vec![most; lanes.len()]);
     claim_of(connection, worker, &lanes, &floors, &each, most).await
 }
@@ -221,16 +221,16 @@ pub async fn claim_keyed(connection: &mut PgConnection, worker: Uuid, limit: &st
 }
 
 async fn claim_under(connection: &mut PgConnection, text: &'static str, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
-    let lanes = "select distinct case when l.lined then queue.paired_lane(l.lane) else l.lane end, l.lined from queue.lane l order by 2, 1";
+    let lanes = "select distinct case when paired then queue.paired_lane(lane) else lane end, paired from queue.lane order by 2, 1";
     let lanes: Vec<(i64, bool)> = sqlx::query_as(lanes).fetch_all(&mut *connection).await?;
-    let gate: i64 = sqlx::query_scalar("select queue.hash($1)").bind(limit).fetch_one(&mut *connection).await?;
+    let limit_id: i64 = sqlx::query_scalar("select queue.hash($1)").bind(limit).fetch_one(&mut *connection).await?;
     let claim = sqlx::query(text)
         .bind(Uuid::new_v4())
         .bind(worker)
-        .bind(vec![gate])
+        .bind(vec![limit_id])
         .bind(lanes.iter().map(|(lane, _)| *lane).collect::<Vec<_>>())
         .bind(vec![0_i64; lanes.len()])
-        .bind(lanes.iter().map(|(_, in_lines)| *in_lines).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|(_, is_fair)| *is_fair).collect::<Vec<_>>())
         .bind(vec![most; lanes.len()])
         .bind(most)
         .bind(Vec::<Uuid>::new())
@@ -376,7 +376,7 @@ pub async fn recover(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(jobs)
 }
 
-/// Returns the contents of all job tables as one text. Two texts are equal if and only if the contents are equal.
+/// Returns the contents of most job tables as one text, which changes whenever the contents change.
 pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
     sqlx::query_scalar(
         "select coalesce(string_agg(line, e'\\n' order by line), '') from (

@@ -214,8 +214,8 @@ impl<C: QueueConnection> Queue<C> {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitKey {
-    /// Hash of the key, as computed by `queue.line_id(key)` in SQL; 0 for jobs without a key.
-    pub line: i64,
+    /// Hash of the key, as computed by `queue.fair_id_of(key)` in SQL; 0 for jobs without a key.
+    pub fair_id: i64,
     /// Text of the key. Jobs store only the hash, so the text is `None` unless an operator has set a limit or weight for the key.
     pub key: Option<String>,
     /// Maximum concurrency of the key, set by [`Queue::set_limit_key`]; `None` if the limit's own value applies.
@@ -255,7 +255,7 @@ pub struct LimitWait {
     /// Whether the limit applies to each key separately.
     pub keyed: bool,
     /// Hash of the job's key; 0 for a job without a key.
-    pub line: i64,
+    pub fair_id: i64,
     /// Text of the job's key. Jobs store only the hash, so the text is `None` unless an operator has set a limit or weight for the key.
     pub key: Option<String>,
     /// Number of permits held. For a per-key limit, only the permits held by jobs of the same key are counted.

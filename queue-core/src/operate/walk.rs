@@ -102,8 +102,8 @@ impl<'f> Walk<'f> {
 
     /// Moves the position past the given jobs and returns their ids.
     fn advance(&mut self, found: &[(i64, i64, JobId)]) -> Vec<JobId> {
-        if let Some((line, seq, _)) = found.last() {
-            self.position = (*line, *seq);
+        if let Some((lane_or_key, seq, _)) = found.last() {
+            self.position = (*lane_or_key, *seq);
         }
         found.iter().map(|(.., id)| *id).collect()
     }

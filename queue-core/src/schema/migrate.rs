@@ -33,7 +33,7 @@ const MIGRATIONS: [Migration; 25] = [
     Migration::new(13, "schedules", include_str!("../../migrations/13_schedules.sql")),
     Migration::new(14, "expiry", include_str!("../../migrations/14_expiry.sql")),
     Migration::new(15, "limits", include_str!("../../migrations/15_limits.sql")),
-    Migration::new(16, "lines", include_str!("../../migrations/16_lines.sql")),
+    Migration::new(16, "fair_queues", include_str!("../../migrations/16_fair_queues.sql")),
     Migration::new(17, "keyed", include_str!("../../migrations/17_keyed.sql")),
     Migration::new(18, "tallies", include_str!("../../migrations/18_tallies.sql")),
     Migration::new(19, "why", include_str!("../../migrations/19_why.sql")),
@@ -101,7 +101,7 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
             // Another session may have created the store concurrently. The next iteration loads the applied migrations and applies the
             // missing ones.
             Err(Error::Database(error)) if is_created_concurrently(&error) && conflicts < MAX_CREATE_CONFLICTS => conflicts += 1,
-            // The store was not created concurrently. The name conflict is therefore with an object that does not belong to the store.
+            // If a name conflict persists, the existing object does not belong to the store.
             Err(Error::Database(sqlx::Error::Database(error))) if is_name_conflict(&*error) => {
                 let why = format!("it contains an object with the name of one of the store's: {}", error.message());
                 return Err(Error::ForeignSchema { schema: store.schema().to_owned(), why });

@@ -18,7 +18,7 @@ pub(super) struct ClaimTimer {
     /// Whether a notice of new jobs has arrived since the last claim was sent.
     has_notice: bool,
     /// Whether a notice of released permits has arrived since the last claim was sent.
-    has_room: bool,
+    has_permit_notice: bool,
     /// Number of consecutive claims that returned no job. Determines the backoff under a rate limit.
     misses: u32,
     /// Progress of the search for a key that has a free permit.
@@ -35,11 +35,11 @@ enum NextClaim {
     /// On the next notice of jobs, but not before the given time, because all lanes were empty.
     OnNotice(Instant),
     /// At the given time, or earlier on a notice of released permits. Applies while a limit prevents claims.
-    OnRoom(Instant),
+    OnPermit(Instant),
     /// At the given time, regardless of notices, because the last claim failed or a handler requested a slow-down.
     AfterBackoff(Instant),
-    /// On the next notice of jobs, but not before the first time, or at the second time if no notice arrives. Applies while none of the
-    /// keys with waiting jobs has a free permit.
+    /// On the next notice of jobs, but not before the first time. If no such notice arrives, at the second time, or earlier on a notice of
+    /// released permits. Applies while none of the keys with waiting jobs has a free permit.
     OnKey(Instant, Instant),
 }
 
@@ -64,7 +64,7 @@ impl ClaimTimer {
             pause: if is_limited { EMPTY_RETRY } else { Duration::ZERO },
             is_full: false,
             has_notice: false,
-            has_room: false,
+            has_permit_notice: false,
             misses: 0,
             key_scan: KeyScan::default(),
             start_slack: Duration::ZERO,
@@ -84,9 +84,9 @@ impl ClaimTimer {
     /// Records notices of new jobs, released permits and late job starts.
     pub(super) fn record_notice(&mut self, notice: &ClaimNotice) {
         self.has_notice |= notice.jobs;
-        if notice.room {
-            self.has_room = true;
-            if matches!(self.next, NextClaim::OnRoom(_) | NextClaim::OnKey(..)) {
+        if notice.permit {
+            self.has_permit_notice = true;
+            if matches!(self.next, NextClaim::OnPermit(_) | NextClaim::OnKey(..)) {
                 self.next = NextClaim::Now;
             }
         }
@@ -101,7 +101,7 @@ impl ClaimTimer {
         match self.next {
             NextClaim::Now => Some(now),
             NextClaim::OnNotice(at) => self.has_notice.then_some(at).into_iter().chain(late_scan_at).min(),
-            NextClaim::OnRoom(at) | NextClaim::AfterBackoff(at) => Some(at),
+            NextClaim::OnPermit(at) | NextClaim::AfterBackoff(at) => Some(at),
             NextClaim::OnKey(earliest, at) => Some(if self.has_notice { earliest.min(at) } else { at }),
         }
     }
@@ -119,9 +119,9 @@ impl ClaimTimer {
             NextClaim::OnNotice(_) => ClaimerState::Resting,
             NextClaim::Now => ClaimerState::Active,
             // The claim is due or in flight.
-            NextClaim::OnRoom(at) | NextClaim::AfterBackoff(at) if at <= now => ClaimerState::Active,
-            NextClaim::OnRoom(_) | NextClaim::AfterBackoff(_) => ClaimerState::Shut,
-            NextClaim::OnKey(..) => ClaimerState::ShutByKey,
+            NextClaim::OnPermit(at) | NextClaim::AfterBackoff(at) if at <= now => ClaimerState::Active,
+            NextClaim::OnPermit(_) | NextClaim::AfterBackoff(_) => ClaimerState::Closed,
+            NextClaim::OnKey(..) => ClaimerState::ClosedByKey,
         }
     }
 
@@ -136,7 +136,7 @@ impl ClaimTimer {
         if !matches!(self.next, NextClaim::OnNotice(_)) {
             self.next = NextClaim::Now;
         }
-        (self.misses, self.has_room, self.key_scan) = (0, true, KeyScan::default());
+        (self.misses, self.has_permit_notice, self.key_scan) = (0, true, KeyScan::default());
     }
 
     /// Suspends claiming until the next notice of new jobs. Called when no lane can return a job.
@@ -155,7 +155,7 @@ impl ClaimTimer {
     }
 
     pub(super) fn sent(&mut self) {
-        (self.has_room, self.has_notice) = (false, false);
+        (self.has_permit_notice, self.has_notice) = (false, false);
     }
 
     /// Records the time from a claim under a rate limit to the start of its jobs.
@@ -176,7 +176,7 @@ impl ClaimTimer {
     }
 
     /// Records the result of a claim that requested `most` jobs and returned `count`.
-    pub(super) fn record_claim(&mut self, room: LimitOutcome, (count, most): (usize, usize), took: Duration) {
+    pub(super) fn record_claim(&mut self, outcome: LimitOutcome, (count, most): (usize, usize), took: Duration) {
         let now = Instant::now();
         self.is_full = count >= most;
         self.misses = if count > 0 { 0 } else { self.misses.saturating_add(1) };
@@ -185,9 +185,9 @@ impl ClaimTimer {
         }
         // Claims that find no key with a free permit may take at most 5 % of the claimer's time.
         let earliest = now + EMPTY_RETRY.max(20 * took);
-        self.next = match room {
+        self.next = match outcome {
             // A permit was released after the claim was sent, so the claim may have missed the permit.
-            LimitOutcome::Full | LimitOutcome::Keys(_) if self.has_room => NextClaim::Now,
+            LimitOutcome::Full | LimitOutcome::Keys(_) if self.has_permit_notice => NextClaim::Now,
             LimitOutcome::Keys(wait) => NextClaim::OnKey(earliest, now + wait.unwrap_or(LIMIT_RETRY).min(LIMIT_RETRY)),
             LimitOutcome::More(_) if count > 0 => NextClaim::Now,
             LimitOutcome::More(part) => {
@@ -195,7 +195,7 @@ impl ClaimTimer {
             }
             LimitOutcome::Open if count >= most && most > 0 => NextClaim::Now,
             LimitOutcome::Open => NextClaim::OnNotice(now + self.pause),
-            LimitOutcome::Full | LimitOutcome::Gone => NextClaim::OnRoom(now + LIMIT_RETRY),
+            LimitOutcome::Full | LimitOutcome::Gone => NextClaim::OnPermit(now + LIMIT_RETRY),
             // A worker that repeatedly finds no permit backs off, so that other workers get permits.
             LimitOutcome::Later(wait) => {
                 let patience = if self.misses > 1 {
@@ -203,10 +203,10 @@ impl ClaimTimer {
                 } else {
                     Duration::ZERO
                 };
-                NextClaim::OnRoom(now + wait.max(patience).min(Duration::from_hours(1)))
+                NextClaim::OnPermit(now + wait.max(patience).min(Duration::from_hours(1)))
             }
-            LimitOutcome::Unknown => NextClaim::OnRoom(now + UNKNOWN_LIMIT_RETRY),
-            LimitOutcome::Locked => NextClaim::OnRoom(now + LIMIT_RETRY * 2),
+            LimitOutcome::Unknown => NextClaim::OnPermit(now + UNKNOWN_LIMIT_RETRY),
+            LimitOutcome::Locked => NextClaim::OnPermit(now + LIMIT_RETRY * 2),
         };
     }
 }

@@ -71,7 +71,7 @@ pub(super) const FAR_FUTURE: Duration = Duration::from_hours(1);
 impl Claimer {
     /// Creates the claimer of a lane group. All claimers of a worker share the floors of the lanes.
     pub(super) fn new(context: &Arc<ClaimContext>, group: watch::Receiver<Arc<LaneGroup>>, track: LaneState) -> Self {
-        let (waiter, is_limited) = (SlotWaiter::new(group.borrow().hint.wakeup()), group.borrow().is_limited());
+        let (waiter, is_limited) = (SlotWaiter::new(group.borrow().inbox.wakeup()), group.borrow().is_limited());
         Self {
             context: Arc::clone(context),
             group,
@@ -100,10 +100,10 @@ impl Claimer {
             let Some(until) = self.step(&group).await else { continue };
             // A waiting claimer must not hold a version of the group. A pause is acknowledged only after all older versions of the group
             // are dropped.
-            let hint = Arc::clone(&group.hint);
+            let inbox = Arc::clone(&group.inbox);
             drop(group);
             tokio::select! {
-                () = hint.wakeup().notified() => {}
+                () = inbox.wakeup().notified() => {}
                 _ = self.group.changed() => self.group.mark_changed(),
                 Some(flight) = self.in_flight.join_next(), if !self.in_flight.is_empty() => self.land(flight).await,
                 () = stop.cancelled() => {}
@@ -128,7 +128,7 @@ impl Claimer {
     }
 
     fn take_notices(&mut self, group: &LaneGroup) {
-        let notice = group.hint.take();
+        let notice = group.inbox.take();
         if notice.jobs && self.timer.is_resting() {
             // The lanes were empty until this notice, so the waiting time that counts for aging starts now.
             self.track.record_served(group.lanes.iter().map(|lane| lane.id));
@@ -167,7 +167,7 @@ impl Claimer {
             self.waiter.leave_all();
             return Some(now + FAR_FUTURE);
         };
-        if let Some(until) = self.context.slow_downs.holds(&group.under.gates) {
+        if let Some(until) = self.context.slow_downs.holds(&group.under.limit_ids) {
             self.timer.back_off_until(until);
             return None;
         }
@@ -199,7 +199,7 @@ impl Claimer {
                 // slots.
                 self.waiter.leave_all();
             }
-            group.hint.fails.store(false, SeqCst);
+            group.inbox.fails.store(false, SeqCst);
             let wait = self.context.aging.map_or(SLOT_RECHECK, |aging| aging.min(SLOT_RECHECK));
             let until = now + if reserved.is_empty() { FREED_REPORT_DELAY } else { wait };
             return Some(late_scan_at.filter(|at| now < *at).map_or(until, |at| at.min(until)));
@@ -223,7 +223,7 @@ impl Claimer {
     /// - two, if the last claim returned as many jobs as requested
     /// - one otherwise
     fn max_in_flight(&self, group: &LaneGroup) -> usize {
-        match (group.is_limited(), group.kind.in_lines || !self.timer.is_full()) {
+        match (group.is_limited(), group.kind.is_fair || !self.timer.is_full()) {
             _ if self.context.queues.keep_order() => 1,
             (false, true) => 1,
             (false, false) => 2,
@@ -243,15 +243,15 @@ impl Claimer {
 
     fn publish_state(&self, group: &LaneGroup) {
         let now = Instant::now();
-        let (before, state) = (group.hint.state(), self.timer.state(now, self.late_scan_due_at(group, now)));
-        let is_final = state != ClaimerState::Resting || (self.in_flight.is_empty() && group.hint.rest());
+        let (before, state) = (group.inbox.state(), self.timer.state(now, self.late_scan_due_at(group, now)));
+        let is_final = state != ClaimerState::Resting || (self.in_flight.is_empty() && group.inbox.rest());
         if before != state && is_final {
-            group.hint.set_state(state);
+            group.inbox.set_state(state);
             self.context.notifier.wake();
         }
     }
 
-    /// Reserves slots in every queue of the group, because it is not known yet which lanes hold jobs.
+    /// Reserves slots for all lanes of the group that may hold jobs. Only the claim shows which of these lanes do hold jobs.
     fn reserve(&mut self, group: &LaneGroup) -> (Vec<LaneQuota>, SlotReservations) {
         let mut lanes: Vec<(i32, &Lane)> = Vec::with_capacity(group.lanes.len());
         for lane in order(group.lanes.iter(), self.turn) {
@@ -263,7 +263,7 @@ impl Claimer {
         lanes.sort_by_key(|(priority, _)| *priority != PROMOTED_PRIORITY);
         let most = group.most(self.context.batch);
         let most = |slots: &Slots| if group.under.timed { most.min(slots.concurrency()) } else { most };
-        let kind = LaneKind { takes_batches: group.kind.takes_batches, in_turn: group.kind.in_lines };
+        let kind = LaneKind { takes_batches: group.kind.takes_batches, in_turn: group.kind.is_fair };
         let (shares, reserved) = self.waiter.reserve_for(&self.context.queues, &lanes, most, kind);
         self.waiter.retain_queues(|queue| reserved.contains_key(queue));
         (shares, reserved)

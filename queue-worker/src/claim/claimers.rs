@@ -38,13 +38,13 @@ impl Claimers {
                     is_new
                 });
             } else {
-                group.hint.set_state(ClaimerState::Resting);
+                group.inbox.set_state(ClaimerState::Resting);
                 let (sender, receiver) = watch::channel(Arc::clone(group));
                 self.start(Arc::clone(context), receiver, lanes.track.with_shared_floors());
                 self.groups.insert(key.clone(), sender);
             }
         }
-        context.notifier.set_hints(lanes.groups.iter().map(|(_, group)| Arc::clone(&group.hint)).collect());
+        context.notifier.set_inboxes(lanes.groups.iter().map(|(_, group)| Arc::clone(&group.inbox)).collect());
     }
 
     fn start(&self, context: Arc<ClaimContext>, group: watch::Receiver<Arc<LaneGroup>>, track: LaneState) {
@@ -55,7 +55,7 @@ impl Claimers {
                     // After a panic, the claimer is notified of jobs in all its lanes. Jobs that were claimed but not passed to slots are
                     // released by housekeeping.
                     let group = group.borrow();
-                    group.hint.notify_jobs(group.lanes.iter().map(|lane| lane.id));
+                    group.inbox.notify_jobs(group.lanes.iter().map(|lane| lane.id));
                 }
                 Claimer::new(&context, group.clone(), track.with_shared_floors()).run(stop.clone())
             };
@@ -82,10 +82,10 @@ pub(super) fn notify_holding(lanes: &Lanes, holding: &[i64]) -> bool {
     let to_notify = lanes.groups.iter().filter(|_| !holding.is_empty()).map(|(_, group)| (group, holding_lanes(group)));
     let mut to_notify: Vec<_> = to_notify.filter(|(_, holding_lanes)| !holding_lanes.is_empty()).collect();
     to_notify.sort_by_cached_key(|(_, holding_lanes)| Reverse(holding_lanes.iter().map(|lane| lane.priority).max()));
-    let any = to_notify.iter().any(|(group, _)| group.hint.state() == ClaimerState::Resting);
+    let any = to_notify.iter().any(|(group, _)| group.inbox.state() == ClaimerState::Resting);
     for (group, holding_lanes) in to_notify {
-        tracing::debug!(kind = ?group.kind, limits = ?group.under.gates, lanes = holding_lanes.len(), "notifying the claimer of ready jobs");
-        group.hint.notify_jobs(holding_lanes.iter().map(|lane| lane.id));
+        tracing::debug!(kind = ?group.kind, limits = ?group.under.limit_ids, lanes = holding_lanes.len(), "notifying the claimer of ready jobs");
+        group.inbox.notify_jobs(holding_lanes.iter().map(|lane| lane.id));
     }
     any
 }
@@ -101,9 +101,9 @@ pub(super) fn is_single(lanes: &Lanes) -> bool {
 pub(super) fn notify_without_probe(lanes: &Lanes) -> bool {
     let (is_single, mut any) = (is_single(lanes), false);
     for (_, group) in lanes.groups.iter() {
-        if group.hint.state() == ClaimerState::Active || is_single {
-            any |= group.hint.state() == ClaimerState::Resting;
-            group.hint.notify_jobs(std::iter::empty());
+        if group.inbox.state() == ClaimerState::Active || is_single {
+            any |= group.inbox.state() == ClaimerState::Resting;
+            group.inbox.notify_jobs(std::iter::empty());
         }
     }
     any
@@ -113,7 +113,7 @@ pub(super) fn notify_without_probe(lanes: &Lanes) -> bool {
 pub(super) fn notify_all(lanes: &Lanes) -> bool {
     let any = lanes.groups.any_awaits_notice();
     for (_, group) in lanes.groups.iter() {
-        group.hint.notify_jobs(std::iter::empty());
+        group.inbox.notify_jobs(std::iter::empty());
     }
     any
 }

@@ -63,7 +63,7 @@ impl ClaimContext {
         for (queue, mut jobs) in by_queue {
             if let Some(promised) = reserved.get(&queue).filter(|_| ours) {
                 if let Some(paused) = &paused {
-                    for job in jobs.extract_if(.., |job| paused.stops(&queue, job.job.job_type, job.holding.gates())) {
+                    for job in jobs.extract_if(.., |job| paused.stops(&queue, job.job.job_type, job.holding.limit_ids())) {
                         promised.slots.give_back(&job).await;
                     }
                 }

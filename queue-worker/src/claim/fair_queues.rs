@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{claimers::notify_holding, poller::Poller};
-use crate::lanes::line_up;
+use crate::lanes::move_to_fair_lanes;
 
 /// Minimum interval between moves of jobs into fair queues while claims return jobs. The interval is short compared with the time that a
 /// job waits for its turn in a fair queue.
@@ -30,7 +30,7 @@ impl Poller {
         if from_zero {
             self.fair_queues.late_scan.begin();
         }
-        let moved = line_up(self.link.get().await?, self.context.store, &self.lanes.track, &fair, from_zero).await;
+        let moved = move_to_fair_lanes(self.link.get().await?, self.context.store, &self.lanes.track, &fair, from_zero).await;
         let moved = self.link.note(moved)?;
         if from_zero {
             self.fair_queues.late_scan.record_full(began.elapsed(), moved.jobs);

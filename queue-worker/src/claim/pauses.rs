@@ -21,7 +21,7 @@ struct PauseQueryRow {
     number: Option<i64>,
     queue: Option<String>,
     job_type: Option<String>,
-    gate: Option<i64>,
+    limit_id: Option<i64>,
     revision: Option<i64>,
     most: Option<i32>,
     timed: Option<bool>,
@@ -30,8 +30,8 @@ struct PauseQueryRow {
 
 impl PauseQueryRow {
     fn row(self) -> Option<PauseRow> {
-        let limit = self.gate.map(|gate| LimitRow {
-            gate,
+        let limit = self.limit_id.map(|limit_id| LimitRow {
+            limit_id,
             revision: self.revision.unwrap_or_default(),
             most: self.most,
             timed: self.timed.unwrap_or_default(),

@@ -88,8 +88,8 @@ impl Poller {
         let (mut shares, alone) = self.next_quarantined().await?;
         // One claim covers only lanes under the same limits. Lanes under other limits wait for the next iteration.
         let first = shares.first().map_or(0, |share| share.lane);
-        let gates = |lane| self.lanes.groups.of(lane).map(|group| Arc::clone(&group.under.gates));
-        shares.retain(|share| gates(share.lane) == gates(first));
+        let limit_ids = |lane| self.lanes.groups.of(lane).map(|group| Arc::clone(&group.under.limit_ids));
+        shares.retain(|share| limit_ids(share.lane) == limit_ids(first));
         let is_patient = self.quarantine.waiting.is_some_and(|since| since.elapsed() < MAX_WAIT);
         if shares.is_empty() || (alone && !is_idle && is_patient) {
             return Ok(false);
@@ -127,8 +127,8 @@ impl Poller {
         let Some(group) = self.lanes.groups.of(lane) else {
             return request.send(&mut self.link, self.context.store).await.read(&mut self.lanes.track);
         };
-        let (gates, keyed, notifier) = (Arc::clone(&group.under.gates), group.under.keyed, Arc::clone(&self.context.notifier));
-        let request = request.with_limits(LimitRequest { gates, keyed, freed: Vec::new(), notifier, slack: START_SLACK, floors: None });
+        let (limit_ids, keyed, notifier) = (Arc::clone(&group.under.limit_ids), group.under.keyed, Arc::clone(&self.context.notifier));
+        let request = request.with_limits(LimitRequest { limit_ids, keyed, freed: Vec::new(), notifier, slack: START_SLACK, floors: None });
         let mut link = lock(&self.context.permits).take();
         let answer = request.send(&mut link, self.context.store).await;
         lock(&self.context.permits).push(link);
@@ -176,7 +176,7 @@ impl Poller {
         for lane in found.keys().copied().collect::<Vec<_>>() {
             let Some(group) = self.lanes.groups.of(lane).filter(|group| group.under.keyed).cloned() else { continue };
             let statement = sqlx::query_scalar(self.context.store.sql(include_str!("../../sql/quarantined_by_key.sql")));
-            let has_room = bounded(statement.bind(lane).bind(&group.under.gates[..]).fetch_one(self.link.get().await?)).await;
+            let has_room = bounded(statement.bind(lane).bind(&group.under.limit_ids[..]).fetch_one(self.link.get().await?)).await;
             if !self.link.note(has_room)? {
                 found.remove(&lane);
             }

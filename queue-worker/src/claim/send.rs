@@ -48,11 +48,11 @@ impl Claimer {
         if has_lanes {
             self.timer.sent();
         }
-        tracing::debug!(limits = ?group.under.gates, kind = ?group.kind, most, from_zero, freed = self.freed.leases.len(), "claiming");
+        tracing::debug!(limits = ?group.under.limit_ids, kind = ?group.kind, most, from_zero, freed = self.freed.leases.len(), "claiming");
         (self.freed.is_unreported, self.freed.sent_at) = (false, Instant::now());
-        let from = match (group.is_limited(), group.kind.in_lines) {
+        let from = match (group.is_limited(), group.kind.is_fair) {
             (true, _) => ClaimSource::Limited { from_zero },
-            (false, true) => ClaimSource::Lines,
+            (false, true) => ClaimSource::FairQueues,
             (false, false) => ClaimSource::Lanes { from_zero },
         };
         let request = ClaimRequest::new(worker, shares, most, from, &mut self.track, &self.context.held);
@@ -87,7 +87,7 @@ impl Claimer {
     /// Returns whether the next claim ignores the floors, and therefore also finds late jobs. With many lanes, every claim ignores the
     /// floors and starts at the lowest queue position of each lane.
     fn scans_from_zero(&self, group: &LaneGroup) -> bool {
-        if group.kind.in_lines || self.scans_separately(group) {
+        if group.kind.is_fair || self.scans_separately(group) {
             return false;
         }
         group.are_many() || self.late_scan.is_overdue() || (self.late_scan.is_requested && self.late_scan.is_allowed(Instant::now()))
@@ -95,9 +95,9 @@ impl Claimer {
 
     /// Builds the part of a claim request that concerns limits.
     fn limit_request(&mut self, group: &LaneGroup) -> LimitRequest {
-        let (gates, keyed, freed) = (Arc::clone(&group.under.gates), group.under.keyed, self.freed.leases.drain().collect());
+        let (limit_ids, keyed, freed) = (Arc::clone(&group.under.limit_ids), group.under.keyed, self.freed.leases.drain().collect());
         let (notifier, slack, floors) = (Arc::clone(&self.context.notifier), self.timer.start_slack(), self.permit_floors.clone());
-        LimitRequest { gates, keyed, freed, notifier, slack, floors }
+        LimitRequest { limit_ids, keyed, freed, notifier, slack, floors }
     }
 
     /// Sends a claim as a task. `report` receives the result of the first round trip. With `is_late_scan`, the claim is a scan for late
@@ -139,38 +139,38 @@ impl Claimer {
 
     /// Records the result of a claim's first round trip.
     fn record_report(&mut self, group: &LaneGroup, report: ClaimReport, (reserved, sent): (&SlotReservations, Instant), has_lanes: bool) {
-        let ClaimReport { room, count, most, served, lanes, from_zero, freed, took, progress } = report;
+        let ClaimReport { outcome, count, most, served, lanes, from_zero, freed, took, progress } = report;
         progress.apply(&mut self.track);
-        self.context.record_served(&mut self.track, &lanes, count < most && room == LimitOutcome::Open, served.iter().copied());
+        self.context.record_served(&mut self.track, &lanes, count < most && outcome == LimitOutcome::Open, served.iter().copied());
         self.context.taken.fetch_add(count, Relaxed);
         self.turn = self.turn.wrapping_add(usize::from(count > 0));
-        if matches!(room, LimitOutcome::Locked | LimitOutcome::Unknown) {
+        if matches!(outcome, LimitOutcome::Locked | LimitOutcome::Unknown) {
             // The claim has not released the permits, so the next claim reports the leases again.
             self.freed.leases.extend(freed);
         }
         if has_lanes {
-            let is_full = count >= most || !matches!(room, LimitOutcome::Open | LimitOutcome::Keys(_));
+            let is_full = count >= most || !matches!(outcome, LimitOutcome::Open | LimitOutcome::Keys(_));
             self.waiter.record_claim(&self.track, (reserved, sent), &lanes, &served.iter().copied(), is_full);
             let is_part = reserved.values().any(|promised| promised.count == 0 || promised.withholds);
-            if from_zero && matches!(room, LimitOutcome::Locked | LimitOutcome::Unknown) {
+            if from_zero && matches!(outcome, LimitOutcome::Locked | LimitOutcome::Unknown) {
                 self.late_scan.is_requested = true;
             } else if from_zero {
                 self.late_scan.record_full(took, count);
                 self.late_scan.is_requested |= is_part && !group.are_many();
-            } else if count < most && !group.kind.in_lines {
+            } else if count < most && !group.kind.is_fair {
                 self.late_scan.is_requested = true;
             }
         }
-        if has_lanes || !matches!(room, LimitOutcome::Open | LimitOutcome::Keys(_)) {
-            self.timer.record_claim(room, (count, most), took);
+        if has_lanes || !matches!(outcome, LimitOutcome::Open | LimitOutcome::Keys(_)) {
+            self.timer.record_claim(outcome, (count, most), took);
         }
-        if room == LimitOutcome::Open && self.waiter.is_waiting() {
+        if outcome == LimitOutcome::Open && self.waiter.is_waiting() {
             self.timer.resume();
         }
-        match room {
+        match outcome {
             LimitOutcome::Locked => tracing::warn!(
-                limits = ?group.under.gates,
-                "another session has locked this limit's row in `gate`, so its jobs wait; find the session in pg_locks and end it"
+                limits = ?group.under.limit_ids,
+                "another session has locked this limit's row in `limiter`, so its jobs wait; find the session in pg_locks and end it"
             ),
             LimitOutcome::Gone => self.context.notifier.notify_control(),
             _ => {}
@@ -183,7 +183,7 @@ impl Claimer {
         let group = claim.as_ref().ok().map(|claim| Arc::clone(&claim.group));
         let landed = self.land_jobs(claim).await;
         if let Some(group) = group.filter(|group| !group.is_limited()) {
-            group.hint.fails.store(landed.is_err(), SeqCst);
+            group.inbox.fails.store(landed.is_err(), SeqCst);
         }
         if let Err(error) = landed {
             warn_throttled(&error, "a claim failed; retrying its lanes within a second, other lanes are not affected");
@@ -228,11 +228,11 @@ impl Claimer {
         if let Some(floors) = claimed_batch.floors.clone() {
             self.permit_floors = Some((floors, sent));
         }
-        if self.context.slow_downs.holds(&group.under.gates).is_some() {
+        if self.context.slow_downs.holds(&group.under.limit_ids).is_some() {
             // A handler requested a slow-down after the claim was sent, so the claimed jobs are released.
             claimed_batch.unread.append(&mut claimed_batch.jobs);
         }
-        self.late_scan.is_requested |= !claimed_batch.unread.is_empty() && !group.kind.in_lines;
+        self.late_scan.is_requested |= !claimed_batch.unread.is_empty() && !group.kind.is_fair;
         self.context.hand_over(worker, &reserved, claimed_batch).await;
         if !is_late_scan && self.scans_separately(&group) {
             self.late_scan.start_blocks_soon();

@@ -31,10 +31,10 @@ pub(crate) async fn write_slow_downs(slow_downs: Arc<SlowDowns>, link: StoreConn
             Err(error) => {
                 slow_downs.defer(&slow, RETRY);
                 if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") {
-                    let limits = &slow.gates;
+                    let limits = &slow.limit_ids;
                     tracing::warn!(
                         ?limits,
-                        "cannot slow down a limit: another session has locked its row in `gate`; retrying; find the session in pg_locks and end it"
+                        "cannot slow down a limit: another session has locked its row in `limiter`; retrying; find the session in pg_locks and end it"
                     );
                 } else {
                     warn_throttled(&error, "cannot slow down a limit; retrying");
@@ -48,7 +48,7 @@ pub(crate) async fn write_slow_downs(slow_downs: Arc<SlowDowns>, link: StoreConn
 async fn write(slow: &SlowDown, link: &mut StoreConnection, store: Store) -> sqlx::Result<()> {
     let wait = slow.until.saturating_duration_since(Instant::now());
     let statement = sqlx::query(store.sql(include_str!("../../sql/slow_down.sql")));
-    let statement = statement.bind(&slow.gates).bind(wait.as_secs_f64() * 1000.0);
+    let statement = statement.bind(&slow.limit_ids).bind(wait.as_secs_f64() * 1000.0);
     let written = bounded(statement.execute(link.get().await?)).await;
     link.note(written).map(drop)
 }

@@ -85,8 +85,8 @@ fn rate(text: &str) -> Result<LimitBound<(u32, Duration)>, String> {
     Ok(LimitBound(Some((starts, period.0))))
 }
 
-/// Runs the subcommand and prints the limit that it changed. Prints the keys of the limit for `keys` and `set --key`, and all limits
-/// without a subcommand.
+/// Runs a subcommand. `set` and `unset` print the changed limit. `keys` and `set --key` print the keys of the limit. Without a subcommand,
+/// prints all limits.
 pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, as_json: bool) -> Result<(), Problem> {
     if let Some(LimitsCommand::Set { name, concurrency: None, rate: None, .. }) = &command {
         return Err(Problem::usage(format!("no bounds are given for the limit `{name}`; give `--concurrency`, `--rate` or both")));
@@ -194,8 +194,8 @@ fn print_keys(name: &str, found: &[LimitKey], as_json: bool) -> Result<(), Probl
     let rows = found.iter().map(|found| {
         let key = match &found.key {
             Some(key) => key.clone(),
-            None if found.line == 0 => "(no key)".to_owned(),
-            None => format!("line {}", found.line),
+            None if found.fair_id == 0 => "(no key)".to_owned(),
+            None => format!("fair queue {}", found.fair_id),
         };
         let next = found.next_ms.map(|ms| format!("in {}", humantime::format_duration(Duration::from_millis(ms.max(0.0).ceil() as u64))));
         let own = found.concurrency.map(|most| format!("{most} at once")).unwrap_or_default();

@@ -43,7 +43,7 @@ pub(super) struct JobDetail {
     signals: Vec<JobSignal>,
     children: Vec<JobChild>,
     gathers: Vec<JobGather>,
-    /// Worker that is running the job.
+    /// Worker that is running the job, or `None` if no registered worker is running it.
     worker: Option<WorkerRecord>,
 }
 
@@ -94,8 +94,8 @@ impl JobDetail {
     }
 }
 
-/// Job in the `--json` output, with the limits that it is waiting for. For a durable job, also includes steps, children, map batches, and
-/// signals that the job has not received yet.
+/// Job in the `--json` output, with the limits that it is waiting for, the worker that is running it, and the requested logs. For a durable
+/// job, also includes steps, children, map batches, and signals that the job has not received yet.
 #[derive(Serialize)]
 struct JobDocument<'a> {
     #[serde(flatten)]
@@ -121,8 +121,8 @@ fn format_limit_wait(limit: &LimitWait) -> String {
     let key = match &limit.key {
         _ if !limit.keyed => String::new(),
         Some(key) => format!("/{key}"),
-        None if limit.line == 0 => "/(no key)".to_owned(),
-        None => format!("/line {}", limit.line),
+        None if limit.fair_id == 0 => "/(no key)".to_owned(),
+        None => format!("/fair queue {}", limit.fair_id),
     };
     let name = format!("{}{key}", limit.name);
     match (limit.next_ms, limit.concurrency) {
@@ -240,7 +240,7 @@ fn format_signals(signals: &[JobSignal]) -> String {
     signals.iter().map(of).collect()
 }
 
-/// Formats the logs, grouped by attempt.
+/// Formats the logs, each below a line with its time and attempt.
 fn format_logs(logs: &[AttemptLog]) -> String {
     if logs.is_empty() {
         return "\nlogged     nothing kept".to_owned();

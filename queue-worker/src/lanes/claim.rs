@@ -72,7 +72,7 @@ pub(crate) enum ClaimSource {
     /// Ready jobs below the floors, in the blocks of the table `ready` that the cursor selects.
     Late(BlockCursor),
     /// Jobs in fair queues. The fair queues of a lane are served in turn.
-    Lines,
+    FairQueues,
     /// Jobs of lanes under limits. In fair lanes, the fair queues are served in turn. In other lanes, jobs are taken in order of queue
     /// position.
     Limited { from_zero: bool },
@@ -80,10 +80,10 @@ pub(crate) enum ClaimSource {
 
 impl ClaimSource {
     /// Returns whether jobs of `lane` are taken from fair queues.
-    fn are_lines(self, lane: Option<&Lane>) -> bool {
+    fn is_fair(self, lane: Option<&Lane>) -> bool {
         match self {
             Self::Lanes { .. } | Self::Late(_) => false,
-            Self::Lines => true,
+            Self::FairQueues => true,
             Self::Limited { .. } => lane.is_some_and(|lane| lane.fair),
         }
     }
@@ -101,13 +101,13 @@ pub(crate) struct ClaimRequest {
     /// Otherwise, this is the lane's floor or zero.
     pub(super) begins: Vec<i64>,
     /// For each lane, whether its jobs are taken from fair queues.
-    pub(super) in_lines: Vec<bool>,
+    pub(super) is_fair: Vec<bool>,
     /// Limits that cover all lanes of the claim, if any.
     pub(super) limits: Option<LimitRequest>,
     /// Whether the claim may query a new floor for empty lanes.
     pub(super) may_query_floor: bool,
-    /// Lanes of transactional jobs, each of which gets a separate lease. Set only for [`ClaimSource::Lanes`]. The jobs of other claims
-    /// share one lease.
+    /// Lanes of transactional jobs, each of which gets a separate lease. Set only for [`ClaimSource::Lanes`]. All other jobs share the
+    /// claim's lease.
     own_leases: Vec<i64>,
 }
 
@@ -126,13 +126,13 @@ pub(super) struct ClaimRows {
     /// Columns that the claim statement omitted, by job. The flag is `true` if the payload is still unread.
     pub(super) omitted: HashMap<JobId, (JobColumns, bool)>,
     /// Lane, fair queue and queue position of each job from a fair queue, in serving order.
-    pub(super) in_lines: Vec<(i64, i64, i64)>,
+    pub(super) fair_jobs: Vec<(i64, i64, i64)>,
     /// Queue position of each job from a fair queue.
     pub(super) places: HashMap<JobId, i64>,
     /// Pairs of a fair lane and the fair queue after which the lane's next claim continues. Set only under keyed limits.
     pub(super) reached: Vec<(i64, i64)>,
     /// Reason why the claim stopped taking jobs.
-    pub(super) room: LimitOutcome,
+    pub(super) outcome: LimitOutcome,
     /// Start deadline of the claimed jobs. Set only under a rate limit.
     pub(super) start: Option<StartDeadline>,
     pub(super) floors: Option<Vec<i64>>,
@@ -167,13 +167,13 @@ impl ClaimRequest {
         lanes: &mut LaneState,
         held: &LeaseRegistry,
     ) -> Self {
-        let in_lines: Vec<bool> = shares.iter().map(|share| from.are_lines(lanes.get(share.lane))).collect();
-        let begin = |(share, in_lines): (&LaneQuota, &bool)| match from {
-            _ if *in_lines => lanes.turns.after(share.lane),
+        let is_fair: Vec<bool> = shares.iter().map(|share| from.is_fair(lanes.get(share.lane))).collect();
+        let begin = |(share, is_fair): (&LaneQuota, &bool)| match from {
+            _ if *is_fair => lanes.turns.after(share.lane),
             ClaimSource::Lanes { from_zero: true } | ClaimSource::Limited { from_zero: true } => 0,
             _ => lanes.floor(share.lane),
         };
-        let begins = shares.iter().zip(&in_lines).map(begin).collect();
+        let begins = shares.iter().zip(&is_fair).map(begin).collect();
         let has_own_lease = |share: &&LaneQuota| {
             matches!(from, ClaimSource::Lanes { .. }) && lanes.get(share.lane).is_some_and(|lane| lanes.is_transactional(lane))
         };
@@ -185,7 +185,7 @@ impl ClaimRequest {
             most,
             from,
             begins,
-            in_lines,
+            is_fair,
             limits: None,
             may_query_floor: lanes.floors.may_query(),
             own_leases,
@@ -202,7 +202,7 @@ impl ClaimRequest {
     fn lease_of(&self, lane: i64, id: JobId, shared: usize) -> (Arc<LeaseGuard>, usize) {
         match &self.limits {
             _ if self.own_leases.contains(&lane) => (self.holding.of_job(id), 1),
-            Some(under) => (self.holding.part(&under.notifier, &under.gates), shared),
+            Some(under) => (self.holding.part(&under.notifier, &under.limit_ids), shared),
             None => (Arc::clone(&self.holding), shared),
         }
     }
@@ -247,7 +247,7 @@ impl ClaimRequest {
     pub(super) async fn claim(&self, connection: &mut PgConnection, store: Store) -> sqlx::Result<ClaimRows> {
         let text = match self.from {
             ClaimSource::Late(cursor) => return self.claim_late(connection, store, cursor).await,
-            ClaimSource::Lines => include_str!("../../sql/claim_lines.sql"),
+            ClaimSource::FairQueues => include_str!("../../sql/claim_fair.sql"),
             ClaimSource::Lanes { .. } | ClaimSource::Limited { .. } => include_str!("../../sql/claim.sql"),
         };
         let statement = sqlx::query(store.sql(text))
@@ -259,7 +259,8 @@ impl ClaimRequest {
             .bind(narrow(self.most))
             .bind(narrow(MAX_BYTES / self.most.max(1)));
         let (from, beyond) = self.days();
-        let statement = if self.from == ClaimSource::Lines { statement } else { statement.bind(&self.own_leases).bind(from).bind(beyond) };
+        let statement =
+            if self.from == ClaimSource::FairQueues { statement } else { statement.bind(&self.own_leases).bind(from).bind(beyond) };
         let began = Instant::now();
         let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
         let empty_floor = match self.from {
@@ -268,10 +269,12 @@ impl ClaimRequest {
         };
         let omitted = omitted::read(connection, store, &jobs).await?;
         let place = |row: &PgRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(11)?, row.try_get_unchecked(12)?));
-        let in_lines = if self.from == ClaimSource::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { Vec::new() };
+        let fair_jobs =
+            if self.from == ClaimSource::FairQueues { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { Vec::new() };
         let place = |row: &PgRow| Ok((row.try_get_unchecked(2)?, row.try_get_unchecked(12)?));
-        let places = if self.from == ClaimSource::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { HashMap::new() };
-        Ok(ClaimRows { jobs, omitted, in_lines, places, empty_floor, ..ClaimRows::default() })
+        let places =
+            if self.from == ClaimSource::FairQueues { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { HashMap::new() };
+        Ok(ClaimRows { jobs, omitted, fair_jobs, places, empty_floor, ..ClaimRows::default() })
     }
 }
 
@@ -284,11 +287,11 @@ impl ClaimResponse {
     /// Returns the claimed jobs, ordered by lane as in the request, and records the floor of each lane. If the response was lost, the
     /// call unregisters the lease, so that housekeeping releases the lease's jobs.
     pub(crate) fn read(self, lanes: &mut LaneState) -> sqlx::Result<ClaimedBatch> {
-        let ClaimRows { jobs: rows, mut omitted, in_lines, places, reached, room, start, floors, is_recorded, block_scan, empty_floor } =
+        let ClaimRows { jobs: rows, mut omitted, fair_jobs, places, reached, outcome, start, floors, is_recorded, block_scan, empty_floor } =
             self.rows?;
         self.request.record_empty_floor(empty_floor, &rows, lanes)?;
         if !is_recorded {
-            self.request.progress(&in_lines, &reached, rows.len() < self.request.most && room == LimitOutcome::Open).apply(lanes);
+            self.request.progress(&fair_jobs, &reached, rows.len() < self.request.most && outcome == LimitOutcome::Open).apply(lanes);
         }
         // Estimated size of an unread payload: total size of the separately read payloads, divided by the number of omitted jobs.
         let mean = omitted.values().filter_map(|(job, _)| Some(job.payload.as_ref()?.len())).sum::<usize>() / omitted.len().max(1);
@@ -349,7 +352,7 @@ impl ClaimResponse {
         tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
         // A block scan that found few jobs does not change the floors. If a floor were lowered to these jobs, the next claim would read all
         // dead entries above them.
-        totals.record(lanes, &in_lines, block_scan.is_none() || rows.len() >= self.request.most);
+        totals.record(lanes, &fair_jobs, block_scan.is_none() || rows.len() >= self.request.most);
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         Ok(ClaimedBatch { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, start, floors, block_scan })
     }

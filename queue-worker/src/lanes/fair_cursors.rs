@@ -22,16 +22,16 @@ impl FairCursors {
         *self.after.entry(lane).or_insert_with(|| fastrand::i64(..))
     }
 
-    /// Records a job claimed from the fair queue `line`.
-    pub(super) fn claimed(&mut self, lane: i64, line: i64, place: i64) {
-        self.after.insert(lane, line);
+    /// Records a job claimed from the fair queue `fair_id`.
+    pub(super) fn claimed(&mut self, lane: i64, fair_id: i64, place: i64) {
+        self.after.insert(lane, fair_id);
         let highest = self.highest.entry(lane).or_insert(place);
         *highest = place.max(*highest);
     }
 
-    /// Sets the position in `lane` to the fair queue `line`, even if no job was claimed from this fair queue.
-    pub(super) fn advance(&mut self, lane: i64, line: i64) {
-        self.after.insert(lane, line);
+    /// Sets the position in `lane` to the fair queue `fair_id`, even if no job was claimed from this fair queue.
+    pub(super) fn advance(&mut self, lane: i64, fair_id: i64) {
+        self.after.insert(lane, fair_id);
     }
 
     /// Returns the highest queue position claimed from `lane`.

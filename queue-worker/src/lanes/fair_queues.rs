@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 use super::lane_state::LaneState;
 use crate::live::bounded;
 
-/// Maximum number of jobs per lane that one call of [`line_up`] moves.
+/// Maximum number of jobs per lane that one call of [`move_to_fair_lanes`] moves.
 pub(crate) const MOST: i64 = 500;
 
 /// Result of moving jobs into fair queues.
@@ -20,7 +20,7 @@ pub(crate) struct FairQueueMove {
 
 /// Moves ready jobs of the fair lanes `fair` into fair queues. Starts at the lanes' floors, or at queue position zero if `from_zero` is
 /// set.
-pub(crate) async fn line_up(
+pub(crate) async fn move_to_fair_lanes(
     connection: &mut PgConnection,
     store: Store,
     lanes: &LaneState,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::lane::{Lane, MANY};
-use crate::live::{ClaimHint, ClaimerState, LimitSet, PauseSnapshot};
+use crate::live::{ClaimInbox, ClaimerState, LimitSet, PauseSnapshot};
 
 /// Lanes that are claimed together.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct LaneGroup {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) kind: LaneGroupKind,
     /// State of the group's claimer, and notices for this claimer.
-    pub(crate) hint: Arc<ClaimHint>,
+    pub(crate) inbox: Arc<ClaimInbox>,
     /// Pause snapshot from which the group was built.
     pub(crate) paused: Arc<PauseSnapshot>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct LaneGroupKind {
     pub(crate) takes_batches: bool,
     /// Whether jobs are claimed from fair queues. Always `false` under limits, because jobs under limits are claimed by separate
     /// statements.
-    pub(crate) in_lines: bool,
+    pub(crate) is_fair: bool,
 }
 
 /// Key of a lane group: the ids of the limits that cover its lanes, and the kind of the group.
@@ -56,17 +56,17 @@ impl LaneGroup {
 
     /// Returns whether limits cover the lanes of the group.
     pub(crate) fn is_limited(&self) -> bool {
-        !self.under.gates.is_empty()
+        !self.under.limit_ids.is_empty()
     }
 
     /// Returns whether the claimer must be notified of lanes with jobs. This applies to resting claimers, and to active claimers with
     /// many lanes. With `with_closed_keys`, it also applies to claimers that have no free permit for any key with waiting jobs.
     fn awaits_notice(&self, with_closed_keys: bool) -> bool {
-        match self.hint.state() {
+        match self.inbox.state() {
             ClaimerState::Resting => true,
             ClaimerState::Active => self.are_many(),
-            ClaimerState::ShutByKey => with_closed_keys,
-            ClaimerState::Shut => false,
+            ClaimerState::ClosedByKey => with_closed_keys,
+            ClaimerState::Closed => false,
         }
     }
 }
@@ -84,19 +84,19 @@ impl LaneGroups {
         for lane in lanes {
             let under = paused.limits_of(&lane.queue, lane.job_type);
             let is_limited = under.is_some();
-            if !is_limited && (lane.solo || lane.lined) {
+            if !is_limited && (lane.solo || lane.paired) {
                 continue;
             }
             let under = under.unwrap_or_default();
-            let kind = LaneGroupKind { takes_batches: !under.timed && takes_batches(lane.job_type), in_lines: !is_limited && lane.fair };
-            let key = (Arc::clone(&under.gates), kind);
+            let kind = LaneGroupKind { takes_batches: !under.timed && takes_batches(lane.job_type), is_fair: !is_limited && lane.fair };
+            let key = (Arc::clone(&under.limit_ids), kind);
             self.of_lanes.insert(lane.id, key.clone());
             let fresh = |key: &LaneGroupKey| {
-                let hint = self.all.get(key).map_or_else(|| ClaimHint::of(&key.0), |known| Arc::clone(&known.hint));
-                LaneGroup { under, lanes: Vec::new(), kind, hint, paused: Arc::clone(paused) }
+                let inbox = self.all.get(key).map_or_else(|| ClaimInbox::of(&key.0), |known| Arc::clone(&known.inbox));
+                LaneGroup { under, lanes: Vec::new(), kind, inbox, paused: Arc::clone(paused) }
             };
             let group = all.entry(key.clone()).or_insert_with(|| fresh(&key));
-            if !lane.solo && !lane.lined {
+            if !lane.solo && !lane.paired {
                 group.lanes.push(lane.clone());
             }
         }
@@ -123,12 +123,12 @@ impl LaneGroups {
     }
 
     pub(crate) fn any_is_active(&self) -> bool {
-        self.all.values().any(|group| group.hint.state() == ClaimerState::Active)
+        self.all.values().any(|group| group.inbox.state() == ClaimerState::Active)
     }
 
     /// Returns whether the last claim of any group without limits failed.
     pub(crate) fn any_fails(&self) -> bool {
-        self.all.values().any(|group| group.hint.fails.load(SeqCst))
+        self.all.values().any(|group| group.inbox.fails.load(SeqCst))
     }
 
     /// Returns whether any claimer must be notified of lanes with jobs.
@@ -137,17 +137,16 @@ impl LaneGroups {
     }
 
     /// Returns whether any claimer is waiting for permits.
-    pub(super) fn any_is_shut(&self) -> bool {
-        self.all.values().any(|group| matches!(group.hint.state(), ClaimerState::Shut | ClaimerState::ShutByKey))
+    pub(super) fn any_is_closed(&self) -> bool {
+        self.all.values().any(|group| matches!(group.inbox.state(), ClaimerState::Closed | ClaimerState::ClosedByKey))
     }
 
     /// Returns whether the limits of `lane` prevent all jobs from starting, regardless of their keys.
-    pub(super) fn is_shut_to_all(&self, lane: i64) -> bool {
-        self.of(lane).is_some_and(|group| group.hint.state() == ClaimerState::Shut)
+    pub(super) fn is_closed_to_all(&self, lane: i64) -> bool {
+        self.of(lane).is_some_and(|group| group.inbox.state() == ClaimerState::Closed)
     }
 
-    /// Returns whether a notification is required if `lane` has jobs. This is the case if the lane's claimer must be notified, or if the
-    /// lane has no claimer.
+    /// Returns whether a notification is required if `lane` has jobs: the lane's claimer must be notified, or the lane has no claimer.
     pub(super) fn awaits_notice(&self, lane: i64, with_closed_keys: bool) -> bool {
         self.of(lane).is_none_or(|group| group.awaits_notice(with_closed_keys))
     }
@@ -169,10 +168,10 @@ mod tests {
             version: 1,
             priority: id as i16,
             solo,
-            lined: false,
+            paired: false,
             fair: false,
         };
-        let limit = LimitRow { gate: 7, revision: 1, most: Some(3), timed: false, keyed: false };
+        let limit = LimitRow { limit_id: 7, revision: 1, most: Some(3), timed: false, keyed: false };
         let row = PauseRow { number: 1, queue: "q".to_owned(), job_type: "*".to_owned(), limit: Some(limit) };
         let paused = Pauses::new(Registry::new()).read(vec![row]).unwrap();
         let lanes = [lane(1, "q", false), lane(2, "q", false), lane(3, "q", true), lane(4, "other", false)];
@@ -184,35 +183,35 @@ mod tests {
         assert_eq!((ids.as_slice(), group.most(500), groups.iter().count()), ([1, 2].as_slice(), 3, 2));
         let plain = groups.of(4).unwrap();
         assert_eq!((plain.lanes[0].id, plain.lanes.len(), plain.most(500)), (4, 1, 500));
-        plain.hint.set_state(ClaimerState::Resting);
-        group.hint.set_state(ClaimerState::Shut);
-        assert!(!groups.awaits_notice(3, true) && groups.is_shut_to_all(3) && groups.awaits_notice(4, false) && !groups.any_is_active());
-        group.hint.set_state(ClaimerState::ShutByKey);
-        assert!(groups.awaits_notice(3, true) && !groups.awaits_notice(3, false) && !groups.is_shut_to_all(3), "others may be tried");
+        plain.inbox.set_state(ClaimerState::Resting);
+        group.inbox.set_state(ClaimerState::Closed);
+        assert!(!groups.awaits_notice(3, true) && groups.is_closed_to_all(3) && groups.awaits_notice(4, false) && !groups.any_is_active());
+        group.inbox.set_state(ClaimerState::ClosedByKey);
+        assert!(groups.awaits_notice(3, true) && !groups.awaits_notice(3, false) && !groups.is_closed_to_all(3), "others may be tried");
         sort(&mut groups, &lanes);
         assert!(Arc::ptr_eq(&group, groups.of(1).unwrap()), "nothing is new");
         sort(&mut groups, &lanes[1..3]);
-        assert!(Arc::ptr_eq(&group.hint, &groups.of(2).unwrap().hint), "it is the same claimer");
+        assert!(Arc::ptr_eq(&group.inbox, &groups.of(2).unwrap().inbox), "it is the same claimer");
         sort(&mut groups, &lanes[3..]);
         sort(&mut groups, &lanes);
-        assert!(!Arc::ptr_eq(&group.hint, &groups.of(1).unwrap().hint), "a group that was removed gets a new claimer");
+        assert!(!Arc::ptr_eq(&group.inbox, &groups.of(1).unwrap().inbox), "a group that was removed gets a new claimer");
     }
 
     #[test]
     fn lanes_of_batch_handlers_form_a_group_of_their_own_unless_under_a_rate_limit() {
         for (timed, count) in [(false, 2), (true, 1)] {
-            let limit = LimitRow { gate: 7, revision: 1, most: Some(3), timed, keyed: false };
+            let limit = LimitRow { limit_id: 7, revision: 1, most: Some(3), timed, keyed: false };
             let row = PauseRow { number: 1, queue: "q".to_owned(), job_type: "*".to_owned(), limit: Some(limit) };
             let paused = Pauses::new(Registry::new()).read(vec![row]).unwrap();
             let lane =
-                |id, job_type| Lane { id, queue: "q".into(), job_type, version: 1, priority: 0, solo: false, lined: false, fair: false };
+                |id, job_type| Lane { id, queue: "q".into(), job_type, version: 1, priority: 0, solo: false, paired: false, fair: false };
             let mut groups = LaneGroups::default();
             let mut lanes = [lane(1, "single"), lane(2, "batch")];
             groups.sort(lanes.iter(), &paused, |job_type| job_type == "batch");
             assert_eq!((groups.iter().count(), groups.of(2).map(|group| group.kind.takes_batches)), (count, Some(!timed)));
             lanes[0].fair = true;
             groups.sort(lanes.iter(), &Arc::default(), |job_type| job_type == "batch");
-            let kinds = [1, 2].map(|lane| groups.of(lane).map(|group| (group.kind.takes_batches, group.kind.in_lines)));
+            let kinds = [1, 2].map(|lane| groups.of(lane).map(|group| (group.kind.takes_batches, group.kind.is_fair)));
             assert_eq!(kinds, [Some((false, true)), Some((true, false))], "without a limit");
         }
     }

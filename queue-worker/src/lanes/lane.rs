@@ -16,8 +16,8 @@ pub(crate) struct Lane {
     pub(crate) version: u16,
     pub(crate) priority: i16,
     pub(crate) solo: bool,
-    /// Whether the lane contains the fair queues of another lane, its paired lane. Claims use the id of the paired lane.
-    pub(crate) lined: bool,
+    /// Whether the lane contains the fair queues of its paired lane. Claims use the id of the paired lane.
+    pub(crate) paired: bool,
     /// Whether jobs of the lane are fairly queued. The paired lane contains the fair queues.
     pub(crate) fair: bool,
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     fn lane(id: i64, priority: i16) -> Lane {
-        Lane { id, queue: "q".into(), job_type: "t", version: 1, priority, solo: false, lined: false, fair: false }
+        Lane { id, queue: "q".into(), job_type: "t", version: 1, priority, solo: false, paired: false, fair: false }
     }
 
     #[test]

@@ -67,16 +67,16 @@ pub(crate) struct LeaseGuard {
     held: LeaseRegistry,
     /// Guard of the claim, or `None` if this is the claim's guard.
     claim: Option<Arc<LeaseGuard>>,
-    /// Notifier to call when permits are released, and the limits whose permits the job holds.
+    /// Notifier to call when permits are released, and the limits whose permits the job holds. `None` if the guard holds no permits.
     permits: Option<(Arc<Notifier>, Arc<[i64]>)>,
     /// Number of unsent verdicts of the lease's jobs.
     unsent: Arc<AtomicUsize>,
 }
 
 impl LeaseGuard {
-    /// Creates the guard of a job that holds permits of the limits `gates`.
-    pub(super) fn part(self: &Arc<Self>, notifier: &Arc<Notifier>, gates: &Arc<[i64]>) -> Arc<Self> {
-        let permits = Some((Arc::clone(notifier), Arc::clone(gates)));
+    /// Creates the guard of a job that holds permits of the limits `limit_ids`.
+    pub(super) fn part(self: &Arc<Self>, notifier: &Arc<Notifier>, limit_ids: &Arc<[i64]>) -> Arc<Self> {
+        let permits = Some((Arc::clone(notifier), Arc::clone(limit_ids)));
         Arc::new(Self {
             token: self.token,
             held: self.held.clone(),
@@ -93,8 +93,8 @@ impl LeaseGuard {
     }
 
     /// Returns the limits whose permits the job holds.
-    pub(crate) fn gates(&self) -> &[i64] {
-        self.permits.as_ref().map_or(&[], |(_, gates)| gates)
+    pub(crate) fn limit_ids(&self) -> &[i64] {
+        self.permits.as_ref().map_or(&[], |(_, limit_ids)| limit_ids)
     }
 
     pub(crate) fn token(&self) -> Uuid {
@@ -113,7 +113,7 @@ impl LeaseGuard {
 
     /// Reduces the number of unsent verdicts by `jobs`. The verdicts of these jobs have been sent or are not needed.
     pub(crate) fn note_sent(&self, jobs: usize) {
-        // A separate load and store is sufficient, because no other task changes the number.
+        // A separate load and store are sufficient, because no other task changes the number.
         self.unsent.store(self.unsent().saturating_sub(jobs), Relaxed);
     }
 
@@ -125,8 +125,8 @@ impl LeaseGuard {
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        if let Some((notifier, gates)) = &self.permits {
-            notifier.notify_freed_permit(self.token, gates);
+        if let Some((notifier, limit_ids)) = &self.permits {
+            notifier.notify_freed_permit(self.token, limit_ids);
         }
         if self.claim.is_none() {
             self.held.tokens().held.remove(&claim_of(self.token));
@@ -143,7 +143,7 @@ impl std::fmt::Debug for LeaseGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::ClaimHint;
+    use crate::live::ClaimInbox;
 
     #[test]
     fn a_lease_stays_known_until_its_last_verdict_and_an_abandoned_one_for_ever() {
@@ -155,15 +155,15 @@ mod tests {
         assert!(held.knows(token) && held.count() == 2);
         drop(job);
         assert!(!held.knows(token) && held.count() == 1);
-        let (notifier, gates): (Arc<Notifier>, Arc<[i64]>) = (Arc::default(), Arc::new([7]));
-        let hint = ClaimHint::of(&gates);
-        notifier.set_hints(vec![Arc::clone(&hint)]);
-        let permit = other.part(&notifier, &gates);
-        assert!(permit.gates() == [7] && other.gates().is_empty() && hint.take().freed.is_empty());
+        let (notifier, limit_ids): (Arc<Notifier>, Arc<[i64]>) = (Arc::default(), Arc::new([7]));
+        let inbox = ClaimInbox::of(&limit_ids);
+        notifier.set_inboxes(vec![Arc::clone(&inbox)]);
+        let permit = other.part(&notifier, &limit_ids);
+        assert!(permit.limit_ids() == [7] && other.limit_ids().is_empty() && inbox.take().freed.is_empty());
         other.give_up();
         let token = other.token();
         drop(permit);
-        assert!(hint.take().freed.contains(&token) && held.count() == 1, "a finished job releases its permits, its lease stays known");
+        assert!(inbox.take().freed.contains(&token) && held.count() == 1, "a finished job releases its permits, its lease stays known");
         let (a, b) = (other.of_job("7".parse().unwrap()), other.of_job("8".parse().unwrap()));
         let of_a = a.token();
         assert!(of_a != b.token() && of_a.as_u64_pair() == (token.as_u64_pair().0, 7));

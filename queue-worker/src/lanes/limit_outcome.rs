@@ -12,8 +12,8 @@ use crate::live::Notifier;
 /// Part of a claim request that concerns limits.
 #[derive(Clone)]
 pub(crate) struct LimitRequest {
-    /// Sorted ids of the limits (`gate` rows).
-    pub(crate) gates: Arc<[i64]>,
+    /// Sorted ids of the limits (`limiter` rows).
+    pub(crate) limit_ids: Arc<[i64]>,
     /// Whether any of the limits is keyed.
     pub(crate) keyed: bool,
     /// Leases with finished jobs. The claim passes these leases to the database, which frees the permits of the finished jobs.
@@ -22,8 +22,8 @@ pub(crate) struct LimitRequest {
     pub(crate) notifier: Arc<Notifier>,
     /// Expected time from the claim until its jobs start. Used by rate limits.
     pub(crate) slack: Duration,
-    /// For each limit, the position of the first permit that the claim reads, and the time at which these positions were received. The
-    /// positions are not valid on another server.
+    /// For each limit, the position of the first permit that the claim reads, and the time at which the claim that returned these positions
+    /// was sent. `None` if no positions are known. The positions are not valid on another server.
     pub(crate) floors: Option<(Vec<i64>, Instant)>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct StartDeadline {
 
 impl std::fmt::Debug for LimitRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LimitRequest").field("gates", &self.gates).field("freed", &self.freed).finish_non_exhaustive()
+        f.debug_struct("LimitRequest").field("limit_ids", &self.limit_ids).field("freed", &self.freed).finish_non_exhaustive()
     }
 }
 

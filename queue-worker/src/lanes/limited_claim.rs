@@ -28,39 +28,39 @@ pub(super) async fn take(
     let statement = sqlx::query(store.sql(text))
         .bind(request.token())
         .bind(request.worker)
-        .bind(&limits.gates[..])
+        .bind(&limits.limit_ids[..])
         .bind(request.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
         .bind(&request.begins)
-        .bind(&request.in_lines)
+        .bind(&request.is_fair)
         .bind(request.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
         .bind(narrow(request.most))
         .bind(&limits.freed)
         .bind(i64::try_from(limits.slack.as_millis()).unwrap_or(i64::MAX))
-        // Permit positions received before this connection was opened are omitted. They may come from another server, on which the
-        // positions belong to other permits.
+        // Permit positions from a claim that was sent before this connection was opened are omitted. They may come from another server, on
+        // which the positions belong to other permits.
         .bind(limits.floors.as_ref().filter(|(_, learned)| since < *learned).map(|(floors, _)| &floors[..]));
     let rows = match bounded(statement.fetch_all(&mut *connection)).await {
         Ok(rows) => rows,
         Err(error) if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") => {
-            return Ok(PermitClaim { room: LimitOutcome::Locked, ..PermitClaim::default() });
+            return Ok(PermitClaim { outcome: LimitOutcome::Locked, ..PermitClaim::default() });
         }
         Err(error) => return Err(error),
     };
     let mut taken = PermitClaim::default();
-    let mut in_lines = Vec::new();
+    let mut fair_jobs = Vec::new();
     for row in &rows {
         if row.try_get::<Option<i64>, _>("id")?.is_some() {
-            in_lines.extend(taken.push(row)?);
+            fair_jobs.extend(taken.push(row)?);
         } else if let Some(lane) = row.try_get::<Option<i64>, _>("lane")? {
-            taken.reached.push((lane, row.try_get("line")?));
+            taken.reached.push((lane, row.try_get("fair_id")?));
         } else {
-            taken.room = outcome_of(row, request, &taken.reached)?;
+            taken.outcome = outcome_of(row, request, &taken.reached)?;
             taken.floors = row.try_get("permit_floors")?;
             taken.began = row.try_get::<Option<i64>, _>("at_ms")?.zip(row.try_get::<Option<i64>, _>("within_ms")?);
         }
     }
-    in_lines.sort_unstable_by_key(|(turn, ..)| *turn);
-    taken.in_lines = in_lines.into_iter().map(|(_, lane, line, place)| (lane, line, place)).collect();
+    fair_jobs.sort_unstable_by_key(|(turn, ..)| *turn);
+    taken.fair_jobs = fair_jobs.into_iter().map(|(_, lane, fair_id, place)| (lane, fair_id, place)).collect();
     Ok(taken)
 }
 
@@ -74,7 +74,7 @@ fn outcome_of(row: &PgRow, request: &ClaimRequest, reached: &[(i64, i64)]) -> sq
     let wait = row.try_get::<Option<f64>, _>("wait_ms")?.unwrap_or(0.0);
     Ok(match row.try_get::<Option<&str>, _>("closed")? {
         None => LimitOutcome::Open,
-        Some("lines") => LimitOutcome::Keys(row.try_get::<Option<f64>, _>("wait_ms")?.map(after_ms)),
+        Some("exhausted") => LimitOutcome::Keys(row.try_get::<Option<f64>, _>("wait_ms")?.map(after_ms)),
         Some("more") => LimitOutcome::More(scanned_fraction(request, reached)),
         Some("rate") => LimitOutcome::Later(Duration::from_secs_f64(wait.clamp(0.0, 1e9) / 1000.0)),
         Some("unknown") => LimitOutcome::Unknown,
@@ -86,7 +86,7 @@ fn outcome_of(row: &PgRow, request: &ClaimRequest, reached: &[(i64, i64)]) -> sq
 /// Returns the scanned fraction of the keys with waiting jobs. With several lanes, returns the minimum over all lanes.
 fn scanned_fraction(request: &ClaimRequest, reached: &[(i64, i64)]) -> u64 {
     let begins: HashMap<i64, i64> = request.shares.iter().map(|share| share.lane).zip(request.begins.iter().copied()).collect();
-    let parts = reached.iter().filter_map(|(lane, line)| begins.get(lane).map(|begin| fraction(*begin, *line)));
+    let parts = reached.iter().filter_map(|(lane, fair_id)| begins.get(lane).map(|begin| fraction(*begin, *fair_id)));
     parts.min().unwrap_or(u64::MAX)
 }
 
@@ -106,12 +106,12 @@ pub(super) struct PermitClaim {
     /// Id, lane, queue position, attempt number and crash count of each job. A job from a fair queue has its turn in place of the position.
     pub(super) jobs: Vec<(i64, i64, i64, i16, i16)>,
     /// Lane, fair queue and queue position of each job from a fair queue, in serving order.
-    pub(super) in_lines: Vec<(i64, i64, i64)>,
+    pub(super) fair_jobs: Vec<(i64, i64, i64)>,
     /// Queue position of each job from a fair queue.
     pub(super) places: HashMap<JobId, i64>,
     /// Pairs of a fair lane and its last scanned fair queue, after which the next claim continues.
     pub(super) reached: Vec<(i64, i64)>,
-    pub(super) room: LimitOutcome,
+    pub(super) outcome: LimitOutcome,
     floors: Option<Vec<i64>>,
     /// Database time of the claim, and the maximum time until its jobs start, both in milliseconds. Set only under a rate limit.
     began: Option<(i64, i64)>,
@@ -122,19 +122,19 @@ impl PermitClaim {
     fn push(&mut self, row: &PgRow) -> sqlx::Result<Option<(i64, i64, i64, i64)>> {
         let (lane, seq, turn): (i64, i64, i64) = (row.try_get("lane")?, row.try_get("seq")?, row.try_get("turn")?);
         // Jobs from fair queues are ordered by turn instead of queue position.
-        let line: Option<i64> = row.try_get("line")?;
-        let (id, place) = (row.try_get("id")?, if line.is_some() { turn } else { seq });
-        if line.is_some() {
+        let fair_id: Option<i64> = row.try_get("fair_id")?;
+        let (id, place) = (row.try_get("id")?, if fair_id.is_some() { turn } else { seq });
+        if fair_id.is_some() {
             self.places.insert(JobId(id), seq);
         }
         self.jobs.push((id, lane, place, row.try_get("attempts")?, row.try_get("crashes")?));
-        Ok(line.map(|line| (turn, lane, line, seq)))
+        Ok(fair_id.map(|fair_id| (turn, lane, fair_id, seq)))
     }
 
     /// Performs the second round trip, unless no job was taken.
     pub(super) async fn confirm(mut self, connection: &mut PgConnection, store: Store, request: &ClaimRequest) -> sqlx::Result<ClaimRows> {
         if self.jobs.is_empty() {
-            return Ok(ClaimRows { in_lines: self.in_lines, reached: self.reached, room: self.room, ..ClaimRows::default() });
+            return Ok(ClaimRows { fair_jobs: self.fair_jobs, reached: self.reached, outcome: self.outcome, ..ClaimRows::default() });
         }
         // The jobs are sorted by id, because the lease lists them in this order.
         self.jobs.sort_unstable();
@@ -160,8 +160,8 @@ impl PermitClaim {
         // If a server crash has lost the claim, no jobs are returned here. The claim's permits are then assigned again, so its permit
         // positions are invalid.
         let floors = self.floors.filter(|_| !jobs.is_empty());
-        let Self { in_lines, places, reached, room, .. } = self;
-        Ok(ClaimRows { jobs, omitted, in_lines, places, reached, room, start, floors, ..ClaimRows::default() })
+        let Self { fair_jobs, places, reached, outcome, .. } = self;
+        Ok(ClaimRows { jobs, omitted, fair_jobs, places, reached, outcome, start, floors, ..ClaimRows::default() })
     }
 }
 

@@ -23,7 +23,7 @@ mod totals;
 
 pub(crate) use self::{
     claim::{ClaimRequest, ClaimResponse, ClaimSource, ClaimedBatch, LaneQuota, LeasedJob},
-    fair_queues::line_up,
+    fair_queues::move_to_fair_lanes,
     groups::{LaneGroup, LaneGroupKey},
     lane::{Lane, order, stored_types},
     lane_state::LaneState,

@@ -17,7 +17,7 @@ use crate::live::StoreConnection;
 /// Result of a claim's first round trip. The result is not durable yet, so the claimed jobs must not start. The next claim can already be
 /// sent.
 pub(crate) struct ClaimReport {
-    pub(crate) room: LimitOutcome,
+    pub(crate) outcome: LimitOutcome,
     /// Number of returned jobs.
     pub(crate) count: usize,
     /// Maximum number of jobs that the claim may return.
@@ -30,7 +30,7 @@ pub(crate) struct ClaimReport {
     pub(crate) from_zero: bool,
     /// Leases with finished jobs that the claim reported, so that their permits become free.
     pub(crate) freed: Vec<Uuid>,
-    /// Duration of the claim. If the claim is the first statement on a connection, [`PLANNING`] is deducted.
+    /// Duration of the round trip. If it sent the first statement on a connection, [`PLANNING`] is deducted.
     pub(crate) took: Duration,
     pub(crate) progress: FairProgress,
 }
@@ -39,7 +39,7 @@ impl ClaimReport {
     /// Creates the report of a claim without limits. The caller adds the jobs once the rows are read.
     pub(crate) fn of(request: &ClaimRequest, took: Duration) -> Self {
         Self {
-            room: LimitOutcome::Open,
+            outcome: LimitOutcome::Open,
             count: 0,
             most: request.most,
             served: Vec::new(),
@@ -129,7 +129,7 @@ impl ClaimRequest {
         let taken = taken?;
         let Some(report) = report else { return taken.confirm(connection, store, self).await };
         report(ClaimReport {
-            room: taken.room,
+            outcome: taken.outcome,
             count: taken.jobs.len(),
             most: self.most,
             served: taken.jobs.iter().map(|(_, lane, ..)| *lane).collect(),
@@ -137,7 +137,7 @@ impl ClaimRequest {
             from_zero: self.from == ClaimSource::Limited { from_zero: true },
             freed: limits.freed.clone(),
             took,
-            progress: self.progress(&taken.in_lines, &taken.reached, taken.jobs.len() < self.most && taken.room == LimitOutcome::Open),
+            progress: self.progress(&taken.fair_jobs, &taken.reached, taken.jobs.len() < self.most && taken.outcome == LimitOutcome::Open),
         });
         Ok(ClaimRows { is_recorded: true, ..taken.confirm(connection, store, self).await? })
     }

@@ -48,7 +48,7 @@ pub(crate) struct Lanes {
     closed: HashSet<i64>,
     /// Groups of lanes that are not paused.
     pub(crate) groups: LaneGroups,
-    /// Last assigned queue position, as returned by the last probe.
+    /// Last assigned queue position, as returned by the last probe. `None` before the first probe of the current server.
     last_place: Option<i64>,
     /// Value of `last_place` before the probe that found all lanes empty. `None` if lanes may hold jobs.
     empty_place: Option<i64>,
@@ -171,9 +171,9 @@ impl Lanes {
             let Some(id) = row.try_get::<Option<i64>, _>("lane")? else { continue };
             let (name, version) = type_and_version(row.try_get("job_type")?);
             let Some(job_type) = self.types.iter().find(|known| **known == name) else { continue };
-            let (queue, priority, solo, lined) =
-                (row.try_get("queue")?, row.try_get("priority")?, row.try_get("solo")?, row.try_get("lined")?);
-            found.insert(id, Lane { id, queue, job_type, version, priority, solo, lined, fair: false });
+            let (queue, priority, solo, paired) =
+                (row.try_get("queue")?, row.try_get("priority")?, row.try_get("solo")?, row.try_get("paired")?);
+            found.insert(id, Lane { id, queue, job_type, version, priority, solo, paired, fair: false });
         }
         let any_new = found.keys().any(|id| !self.track.lanes.contains_key(id));
         if all {
@@ -200,10 +200,10 @@ impl Lanes {
     /// Marks each lane as fair if its job type is fair, if its paired lane contains fair queues, or if a keyed limit covers it. The paired
     /// lanes themselves and the lanes of quarantined jobs are never fair.
     fn mark_fair(&mut self) {
-        let lined: HashSet<i64> = self.track.lanes.values().filter(|lane| lane.lined).map(|lane| paired_lane(lane.id)).collect();
+        let paired: HashSet<i64> = self.track.lanes.values().filter(|lane| lane.paired).map(|lane| paired_lane(lane.id)).collect();
         for lane in self.track.lanes.values_mut() {
             let is_keyed = || self.paused.limits_of(&lane.queue, lane.job_type).is_some_and(|under| under.keyed);
-            lane.fair = !lane.solo && !lane.lined && (self.fair.contains(lane.job_type) || lined.contains(&lane.id) || is_keyed());
+            lane.fair = !lane.solo && !lane.paired && (self.fair.contains(lane.job_type) || paired.contains(&lane.id) || is_keyed());
         }
         self.any_fair = self.track.lanes.values().any(|lane| lane.fair);
     }
@@ -219,7 +219,7 @@ impl Lanes {
         self.groups.sort(open, &self.paused, |job_type| self.batched.contains(job_type));
     }
 
-    /// Probes all conditions that can end an idle worker's sleep, and finds the lanes that hold jobs.
+    /// Probes all conditions that can end an idle worker's sleep. Also finds the lanes that hold jobs, subject to `probe.when`.
     pub(crate) async fn probe(&mut self, connection: &mut PgConnection, store: Store, probe: Probe) -> sqlx::Result<ProbeResult> {
         let mut is_probed = probe.when == ProbeMode::Now;
         self.has_more = false;
@@ -264,7 +264,7 @@ impl Lanes {
     fn lanes_to_probe(&self, with_closed_keys: bool) -> Option<Vec<i64>> {
         let (are_few, are_very_many) = (!self.are_many(), self.track.lanes.len() > 10 * MANY);
         let is_probed = || self.open().filter(|lane| self.groups.awaits_notice(lane.id, with_closed_keys)).map(|lane| lane.id).collect();
-        (are_few || (self.groups.any_is_shut() && !are_very_many)).then(is_probed)
+        (are_few || (self.groups.any_is_closed() && !are_very_many)).then(is_probed)
     }
 
     /// Returns the lanes that are not paused, including lanes of quarantined jobs.
@@ -274,7 +274,7 @@ impl Lanes {
 
     /// Returns the lanes of quarantined jobs, except lanes whose limits prevent all jobs from starting.
     pub(crate) fn quarantined(&self) -> impl Iterator<Item = &Lane> {
-        self.open().filter(|lane| lane.solo && !self.groups.is_shut_to_all(lane.id))
+        self.open().filter(|lane| lane.solo && !self.groups.is_closed_to_all(lane.id))
     }
 
     /// Returns whether no lane is known.

@@ -54,9 +54,9 @@ impl TotalsByLane {
 
     /// Records the mean payload size of each lane. If `begins_there` is `true`, also sets the floor of each lane to the lowest queue
     /// position of the claim's jobs in the lane. Lanes whose jobs came from fair queues get no floor.
-    pub(super) fn record(self, lanes: &mut LaneState, in_lines: &[(i64, i64, i64)], begins_there: bool) {
+    pub(super) fn record(self, lanes: &mut LaneState, fair_jobs: &[(i64, i64, i64)], begins_there: bool) {
         lanes.record_sizes(self.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
-        let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);
+        let known = |lane: i64| fair_jobs.iter().any(|(other, ..)| *other == lane);
         if begins_there {
             lanes.floors.set(self.all.into_iter().filter(|of| !known(of.lane)).map(|of| (of.lane, of.lowest)));
         }

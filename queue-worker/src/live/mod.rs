@@ -13,7 +13,7 @@ mod connection_broker;
 mod follow;
 mod fresh;
 mod heartbeat;
-mod claim_hint;
+mod claim_inbox;
 mod holders;
 mod hosts;
 mod lease_deadline;
@@ -36,7 +36,7 @@ mod sleep;
 #[cfg(feature = "cli")]
 pub(crate) use self::supervisor::notify_supervisor;
 pub(crate) use self::{
-    claim_hint::{ClaimHint, ClaimNotice, ClaimerState},
+    claim_inbox::{ClaimInbox, ClaimNotice, ClaimerState},
     cluster::Cluster,
     config::MOST_CRASHES,
     connection_broker::ConnectionBroker,

@@ -77,11 +77,13 @@ impl ListenHandle {
 }
 
 /// Reason why the listener closes its connection without an error.
-enum RemainingStores {
+enum SessionEnd {
     /// The pool was redirected to another server. The listener reconnects.
-    Some,
+    Redirected,
     /// All handles were dropped. The listener ends.
-    All,
+    NoHandles,
+    /// A pooler does not keep the session. The listener tries again later.
+    NotKept,
 }
 
 /// Effect of a request on the subscriptions.
@@ -105,7 +107,7 @@ impl NotificationListener {
     /// Listens for all subscribed stores until the last handle is dropped.
     pub(crate) async fn listen(&mut self) {
         loop {
-            // The connection is opened only once a store has subscribed.
+            // No connection is opened until a store has subscribed.
             while self.all.is_empty() {
                 match self.requests.recv().await {
                     Some(request) => drop(self.handle(request)),
@@ -114,9 +116,9 @@ impl NotificationListener {
             }
             let mut pause = Duration::from_millis(500);
             match self.listen_once().await {
-                Ok(Some(RemainingStores::All)) => return,
-                Ok(Some(RemainingStores::Some)) => pause = Duration::ZERO,
-                Ok(None) => {
+                Ok(SessionEnd::NoHandles) => return,
+                Ok(SessionEnd::Redirected) => pause = Duration::ZERO,
+                Ok(SessionEnd::NotKept) => {
                     pause = REFUSED;
                     if !std::mem::replace(&mut self.has_warned, true) {
                         tracing::warn!("{NO_SESSION}");
@@ -141,13 +143,13 @@ impl NotificationListener {
         }
     }
 
-    /// Listens until the connection must be closed, and returns the reason. Returns `None` if a pooler does not keep the session.
-    async fn listen_once(&mut self) -> sqlx::Result<Option<RemainingStores>> {
+    /// Listens until the connection must be closed, and returns the reason.
+    async fn listen_once(&mut self) -> sqlx::Result<SessionEnd> {
         let to = self.pool.connect_options();
         let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
         let ListenerConnection { mut listener, keeps_session } = bounded(ListenerConnection::open(options)).await?;
         if !keeps_session {
-            return Ok(None);
+            return Ok(SessionEnd::NotKept);
         }
         for one in self.all.values_mut() {
             one.channel = None;
@@ -159,7 +161,7 @@ impl NotificationListener {
         loop {
             tokio::select! {
                 request = self.requests.recv() => match request.map(|request| self.handle(request)) {
-                    None => return Ok(Some(RemainingStores::All)),
+                    None => return Ok(SessionEnd::NoHandles),
                     Some(RequestOutcome::New(number)) => {
                         if let Some(one) = self.all.get_mut(&number) {
                             one.subscribe(&mut listener).await?;
@@ -180,7 +182,7 @@ impl NotificationListener {
                         self.all.values().for_each(Subscription::request_probe);
                     }
                     Ok(Err(error)) => return Err(error),
-                    Err(_) if !is_same_place(&self.pool.connect_options(), &to) => return Ok(Some(RemainingStores::Some)),
+                    Err(_) if !is_same_place(&self.pool.connect_options(), &to) => return Ok(SessionEnd::Redirected),
                     // The database may have moved without closing this connection, so the connection is tested.
                     Err(_) => {
                         bounded(sqlx::raw_sql("select").execute(&mut listener)).await?;

@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::{ClaimHint, LoopHealth};
+use super::{ClaimInbox, LoopHealth};
 
 /// Reason why the poll loop stopped waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,15 +30,15 @@ pub(crate) struct Notifier {
     notify: Notify,
     /// Whether the pending wake-up requests a probe.
     probe_requested: AtomicBool,
-    hints: Mutex<Vec<Arc<ClaimHint>>>,
+    inboxes: Mutex<Vec<Arc<ClaimInbox>>>,
     due: Mutex<Option<Instant>>,
     /// Wakes the task that cancels running jobs.
     control: Notify,
-    /// Whether `control` was notified since the last check, because of a cancellation, a pause or a limit.
+    /// Whether [`Notifier::notify_control`] was called since the last check.
     control_changed: AtomicBool,
     /// Wakes the task that unblocks ordering keys.
     keys: Notify,
-    /// Wakes the task that notifies producers of finished jobs.
+    /// Wakes the task that notifies waiting clients of finished jobs.
     finished: Notify,
     /// Wakes the task that fires schedules.
     schedules: Notify,
@@ -68,43 +68,44 @@ impl Notifier {
         self.notify.notify_one();
     }
 
-    pub(crate) fn set_hints(&self, hints: Vec<Arc<ClaimHint>>) {
-        *self.hints() = hints;
+    pub(crate) fn set_inboxes(&self, inboxes: Vec<Arc<ClaimInbox>>) {
+        *self.inboxes() = inboxes;
     }
 
     pub(crate) fn wake_claimers(&self) {
-        for hint in self.hints().iter() {
-            hint.wakeup().notify_one();
+        for inbox in self.inboxes().iter() {
+            inbox.wakeup().notify_one();
         }
     }
 
-    /// Notifies the claimers with lanes under any of the rate limits `gates`, because a permit expired before its job started.
-    pub(crate) fn notify_late_start(&self, gates: &[i64]) {
-        for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
-            hint.add(|notice| notice.late = true);
+    /// Notifies the claimers with lanes under any of the rate limits `limit_ids`, because a permit expired before its job started.
+    pub(crate) fn notify_late_start(&self, limit_ids: &[i64]) {
+        for inbox in self.inboxes().iter().filter(|inbox| inbox.is_under(limit_ids)) {
+            inbox.add(|notice| notice.late = true);
         }
     }
 
-    /// Notifies the claimers with lanes under the limit `gate`, because another worker has released permits.
-    pub(crate) fn notify_free_permit(&self, gate: i64) {
-        for hint in self.hints().iter().filter(|hint| hint.is_under(&[gate])) {
-            hint.add(|notice| notice.room = true);
+    /// Notifies the claimers with lanes under the limit `limit_id`, because another worker has released permits.
+    pub(crate) fn notify_free_permit(&self, limit_id: i64) {
+        for inbox in self.inboxes().iter().filter(|inbox| inbox.is_under(&[limit_id])) {
+            inbox.add(|notice| notice.permit = true);
         }
     }
 
-    /// Notifies the claimers with lanes under any of the limits `gates`, because a finished job of the lease `token` has released permits.
-    pub(crate) fn notify_freed_permit(&self, token: Uuid, gates: &[i64]) {
-        for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
-            hint.add(|notice| {
-                notice.room = true;
+    /// Notifies the claimers with lanes under any of the limits `limit_ids`, because a finished job of the lease `token` has released its
+    /// permits.
+    pub(crate) fn notify_freed_permit(&self, token: Uuid, limit_ids: &[i64]) {
+        for inbox in self.inboxes().iter().filter(|inbox| inbox.is_under(limit_ids)) {
+            inbox.add(|notice| {
+                notice.permit = true;
                 notice.freed.insert(token);
             });
         }
     }
 
-    /// Locks the claim hints. A poisoned lock stays usable, because a panic cannot leave the hints half-updated.
-    fn hints(&self) -> MutexGuard<'_, Vec<Arc<ClaimHint>>> {
-        self.hints.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the claim inboxes. A poisoned lock stays usable, because a panic cannot leave the inboxes half-updated.
+    fn inboxes(&self) -> MutexGuard<'_, Vec<Arc<ClaimInbox>>> {
+        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the task that unblocks ordering keys.
@@ -134,7 +135,7 @@ impl Notifier {
         self.control.notified().await;
     }
 
-    /// Wakes the task that notifies producers of finished jobs. Must be called after the commit that finishes the jobs.
+    /// Wakes the task that notifies waiting clients of finished jobs. Must be called after the commit that finishes the jobs.
     pub(crate) fn notify_finished(&self) {
         self.finished.notify_one();
     }

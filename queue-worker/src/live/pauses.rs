@@ -20,7 +20,7 @@ pub(crate) struct PauseRow {
 /// Loaded properties of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitRow {
-    pub(crate) gate: i64,
+    pub(crate) limit_id: i64,
     /// Revision number, which changes with each update of the limit.
     pub(crate) revision: i64,
     /// Smallest of the limit's concurrency, starts per period and burst. `None` if the limit is keyed or sets none of them.
@@ -42,8 +42,8 @@ pub(crate) struct PauseSnapshot {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimitSet {
     /// Ids of the covering limits, sorted.
-    pub(crate) gates: Arc<[i64]>,
-    /// Smallest `most` of the limits, which bounds the number of jobs per claim. `usize::MAX` if no limit has this value.
+    pub(crate) limit_ids: Arc<[i64]>,
+    /// Smallest `most` of the limits, which bounds the number of jobs per claim. `usize::MAX` if no limit sets `most`.
     pub(crate) most: usize,
     /// Whether any limit is a rate limit. Claimed jobs must then start soon, because rate permits expire.
     pub(crate) timed: bool,
@@ -88,26 +88,26 @@ impl PauseSnapshot {
     pub(crate) fn limits_of(&self, queue: &str, job_type: &str) -> Option<LimitSet> {
         let mut limits: Vec<LimitRow> =
             self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type)).map(|(_, limit)| *limit).collect();
-        limits.sort_unstable_by_key(|limit| limit.gate);
-        limits.dedup_by_key(|limit| limit.gate);
+        limits.sort_unstable_by_key(|limit| limit.limit_id);
+        limits.dedup_by_key(|limit| limit.limit_id);
         let most = limits.iter().filter_map(|limit| limit.most).min().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0));
         let (timed, keyed) = (limits.iter().any(|limit| limit.timed), limits.iter().any(|limit| limit.keyed));
-        (!limits.is_empty()).then(|| LimitSet { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed, keyed })
+        (!limits.is_empty()).then(|| LimitSet { limit_ids: limits.iter().map(|limit| limit.limit_id).collect(), most, timed, keyed })
     }
 
     /// Returns the limits to slow down when a job of this type and queue requests a slow-down. These are the covering limits that name
     /// the type. If no covering limit names the type, returns all covering limits.
     pub(crate) fn limits_to_slow_down(&self, queue: &str, job_type: &str) -> Vec<i64> {
         let covering = || self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type));
-        let named: Vec<i64> = covering().filter(|(scope, _)| scope.job_types.is_some()).map(|(_, limit)| limit.gate).collect();
-        if named.is_empty() { covering().map(|(_, limit)| limit.gate).collect() } else { named }
+        let named: Vec<i64> = covering().filter(|(scope, _)| scope.job_types.is_some()).map(|(_, limit)| limit.limit_id).collect();
+        if named.is_empty() { covering().map(|(_, limit)| limit.limit_id).collect() } else { named }
     }
 
-    /// Returns whether a pause, or a limit that is not in `gates`, covers jobs of a type in a queue. If so, jobs claimed under the limits
-    /// `gates` must not start.
-    pub(crate) fn stops(&self, queue: &str, job_type: &str, gates: &[i64]) -> bool {
+    /// Returns whether a pause, or a limit that is not in `limit_ids`, covers jobs of a type in a queue. If so, jobs claimed under the
+    /// limits `limit_ids` must not start.
+    pub(crate) fn stops(&self, queue: &str, job_type: &str, limit_ids: &[i64]) -> bool {
         self.covers(queue, job_type)
-            || self.limits.iter().any(|(scope, limit)| scope.covers(queue, job_type) && !gates.contains(&limit.gate))
+            || self.limits.iter().any(|(scope, limit)| scope.covers(queue, job_type) && !limit_ids.contains(&limit.limit_id))
     }
 
     /// Returns whether jobs of a type in a queue are paused.
@@ -203,8 +203,8 @@ mod tests {
         PauseRow { number, queue: queue.to_owned(), job_type: job_type.to_owned(), limit: None }
     }
 
-    fn limit(gate: i64, queue: &str, job_type: &str, most: Option<i32>) -> PauseRow {
-        PauseRow { limit: Some(LimitRow { gate, revision: 1, most, timed: false, keyed: false }), ..row(gate, queue, job_type) }
+    fn limit(limit_id: i64, queue: &str, job_type: &str, most: Option<i32>) -> PauseRow {
+        PauseRow { limit: Some(LimitRow { limit_id, revision: 1, most, timed: false, keyed: false }), ..row(limit_id, queue, job_type) }
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
             vec![limit(9, "mail", "*", None), limit(4, "*", "send", Some(3)), limit(9, "*", "send", Some(8)), limit(1, "*", "sort", None)];
         let paused = PauseSnapshot::new(rows, &Registry::new());
         let under = paused.limits_of("mail", "send").unwrap();
-        assert_eq!((&*under.gates, under.most, under.timed), ([4, 9].as_slice(), 3, false));
+        assert_eq!((&*under.limit_ids, under.most, under.timed), ([4, 9].as_slice(), 3, false));
         assert_eq!(paused.limits_of("post", "other"), None);
         assert!(paused.stops("mail", "send", &[4]) && !paused.stops("mail", "send", &[4, 9]) && !paused.stops("post", "other", &[]));
         assert_eq!((paused.limits_to_slow_down("mail", "other"), paused.limits_to_slow_down("mail", "sort")), (vec![9], vec![1]));

@@ -121,8 +121,8 @@ enum ListenOutcome {
     NotPermitted,
 }
 
-/// Retry interval while listening is not permitted, for example because the role has no access to the channel, the server is a standby,
-/// or a pooler is in transaction mode.
+/// Minimum retry interval while listening is not permitted, for example because the role has no access to the channel, the server is a
+/// standby, or a pooler is in transaction mode.
 pub(super) const REFUSED: Duration = Duration::from_secs(30);
 
 fn is_refused(error: &sqlx::Error) -> bool {
@@ -133,7 +133,7 @@ fn is_refused(error: &sqlx::Error) -> bool {
 const CONTROL: &str = "!control";
 
 /// Payload prefix of the notification that a limit has free permits. The limit's id follows.
-const ROOM: &str = "!room ";
+const FREE_PERMIT: &str = "!permit ";
 
 /// Payload of the notification that a schedule has changed.
 const SCHEDULE: &str = "!schedule";
@@ -144,8 +144,8 @@ pub(super) fn on_notification(notification: &str, notifier: &Notifier, pauses: &
         KEYS => notifier.notify_keys(),
         CONTROL => notifier.notify_control(),
         SCHEDULE => notifier.notify_schedules(),
-        room if room.starts_with(ROOM) => {
-            room[ROOM.len()..].parse().map_or_else(|_| notifier.request_probe(), |gate| notifier.notify_free_permit(gate));
+        permit if permit.starts_with(FREE_PERMIT) => {
+            permit[FREE_PERMIT.len()..].parse().map_or_else(|_| notifier.request_probe(), |limit_id| notifier.notify_free_permit(limit_id));
         }
         // A paused queue needs no probe now. Resuming the queue requests a probe.
         queue if pauses.now().is_some_and(|paused| paused.covers_all_of(queue)) => {}

@@ -17,31 +17,31 @@ pub(crate) struct SlowDowns {
 /// Slow-down of one or more limits. No job starts under these limits before `until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlowDown {
-    pub(crate) gates: Vec<i64>,
+    pub(crate) limit_ids: Vec<i64>,
     pub(crate) until: Instant,
     /// Earliest time of the next attempt to store the slow-down.
     not_before: Instant,
 }
 
 impl SlowDowns {
-    /// Records that no job may start under the limits `gates` for the duration `wait`.
-    pub(crate) fn note(&self, gates: Vec<i64>, wait: Duration) {
+    /// Records that no job may start under the limits `limit_ids` for the duration `wait`.
+    pub(crate) fn note(&self, limit_ids: Vec<i64>, wait: Duration) {
         let now = Instant::now();
-        let Some(until) = now.checked_add(wait).filter(|_| !gates.is_empty()) else { return };
+        let Some(until) = now.checked_add(wait).filter(|_| !limit_ids.is_empty()) else { return };
         let mut pauses = self.pauses();
-        match pauses.iter_mut().find(|known| known.gates == gates) {
+        match pauses.iter_mut().find(|known| known.limit_ids == limit_ids) {
             Some(known) => known.until = until.max(known.until),
-            None => pauses.push(SlowDown { gates, until, not_before: now }),
+            None => pauses.push(SlowDown { limit_ids, until, not_before: now }),
         }
         self.notify.notify_one();
     }
 
-    /// Returns the latest end of the slow-downs that apply to any of the limits `gates`. Considers only slow-downs that have not been
+    /// Returns the latest end of the slow-downs that apply to any of the limits `limit_ids`. Considers only slow-downs that have not been
     /// stored yet.
-    pub(crate) fn holds(&self, gates: &[i64]) -> Option<Instant> {
+    pub(crate) fn holds(&self, limit_ids: &[i64]) -> Option<Instant> {
         let now = Instant::now();
         let pauses = self.pauses();
-        let held = pauses.iter().filter(|known| known.until > now && known.gates.iter().any(|gate| gates.contains(gate)));
+        let held = pauses.iter().filter(|known| known.until > now && known.limit_ids.iter().any(|limit_id| limit_ids.contains(limit_id)));
         held.map(|known| known.until).max()
     }
 
@@ -65,12 +65,12 @@ impl SlowDowns {
 
     /// Removes a stored slow-down. If a later `until` has been recorded in the meantime, the slow-down is kept and stored again.
     pub(crate) fn mark_stored(&self, stored: &SlowDown) {
-        self.pauses().retain(|known| known.gates != stored.gates || known.until > stored.until);
+        self.pauses().retain(|known| known.limit_ids != stored.limit_ids || known.until > stored.until);
     }
 
     /// Schedules the next attempt to store a slow-down after the duration `wait`. Called when an attempt has failed.
     pub(crate) fn defer(&self, failed: &SlowDown, wait: Duration) {
-        for known in self.pauses().iter_mut().filter(|known| known.gates == failed.gates) {
+        for known in self.pauses().iter_mut().filter(|known| known.limit_ids == failed.limit_ids) {
             known.not_before = Instant::now() + wait;
         }
     }
@@ -91,12 +91,12 @@ mod tests {
         slow_downs.note(vec![1], long);
         slow_downs.note(vec![1], short);
         let first = slow_downs.next().await;
-        assert!(first.gates == [1] && first.until > Instant::now() + short);
+        assert!(first.limit_ids == [1] && first.until > Instant::now() + short);
         assert!(slow_downs.holds(&[1, 2]) == Some(first.until) && slow_downs.holds(&[2]).is_none());
         slow_downs.defer(&first, short);
         slow_downs.note(vec![2], short);
         let second = slow_downs.next().await;
-        assert_eq!(second.gates, [2]);
+        assert_eq!(second.limit_ids, [2]);
         slow_downs.mark_stored(&second);
         assert!(slow_downs.holds(&[2]).is_none() && slow_downs.holds(&[1]).is_some());
         slow_downs.note(vec![1], 2 * long);

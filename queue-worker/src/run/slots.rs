@@ -135,7 +135,7 @@ impl Slots {
     /// Takes the paused jobs that no slot has started.
     pub(super) fn take_paused(&self, queue: &str, paused: &PauseSnapshot) -> Vec<Arc<LeasedJob>> {
         let mut jobs = lock(&self.jobs);
-        let is_paused = |job: &LeasedJob| paused.stops(queue, job.job.job_type, job.holding.gates());
+        let is_paused = |job: &LeasedJob| paused.stops(queue, job.job.job_type, job.holding.limit_ids());
         let (covered, others): (VecDeque<_>, _) = jobs.queued.drain(..).partition(|job| is_paused(job));
         jobs.queued = others;
         let buffered = jobs.batches.remove(is_paused);
@@ -293,7 +293,7 @@ impl Slots {
             Some(registration) => {
                 let ended = run(registration, job, &self.context.shared, &halt, |failure| self.slow_down(job, &failure)).await;
                 if ended.outcome() == Outcome::Interrupted && leased.has_no_room() {
-                    self.context.notifier.notify_late_start(leased.holding.gates());
+                    self.context.notifier.notify_late_start(leased.holding.limit_ids());
                 }
                 ended
             }
@@ -353,7 +353,7 @@ impl Slots {
         self.context.handlers.spawn(async move {
             tracing::debug!(jobs = late.len(), "rate permits expired before their jobs started; jobs released");
             for job in late {
-                slots.context.notifier.notify_late_start(job.holding.gates());
+                slots.context.notifier.notify_late_start(job.holding.limit_ids());
                 slots.give_back(&job).await;
             }
         });

@@ -1,4 +1,4 @@
-//! W8: a producer and a worker run together, at half of the worker's drain rate.
+//! W8: a producer enqueues at half of the worker's drain rate while the worker runs.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ use crate::{
 const EVERY: Duration = Duration::from_millis(20);
 
 /// Sampling interval of latencies, in jobs.
-const SAMPLE: u64 = 50;
+const LATENCY_SAMPLE: u64 = 50;
 
 /// Sampling interval of the backlog, in bulk enqueues.
-const LOOK: u64 = 25;
+const BACKLOG_SAMPLE: u64 = 25;
 
 /// W8: runs a producer and a worker for 60 s, divided among the benchmark's runs. Jobs are enqueued in bulk every 20 ms, because single
 /// enqueues would use too much of the CPU time that the producer shares with the worker.
@@ -67,9 +67,9 @@ async fn steady(database: &BenchDatabase, batch: u64, ticks: u64) -> Result<Stea
     for tick in 0..ticks {
         clock.tick().await;
         let numbers = tick * batch..(tick + 1) * batch;
-        let jobs = numbers.map(|n| if n.is_multiple_of(SAMPLE) { Noop::sent_now(n) } else { Noop::numbered(n) });
+        let jobs = numbers.map(|n| if n.is_multiple_of(LATENCY_SAMPLE) { Noop::sent_now(n) } else { Noop::numbered(n) });
         Noop::enqueue_all(jobs, database.pool()).await?;
-        if tick.is_multiple_of(LOOK) {
+        if tick.is_multiple_of(BACKLOG_SAMPLE) {
             let ready: i64 = sqlx::query_scalar("select count(*) from queue.ready").fetch_one(database.pool()).await?;
             backlog = ready.max(backlog);
         }

@@ -1,5 +1,5 @@
-//! Checks that the program runs every public operation. A module of this directory must call each documented method, function and SQL
-//! function. Exceptions are listed with a reason.
+//! Checks that the program runs every public operation. Each documented method, function and SQL function must be called by some module
+//! of this directory. Exceptions are listed with a reason.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::{
@@ -125,8 +125,8 @@ fn subject(line: &str) -> Option<&str> {
     Some(name(rest))
 }
 
-/// Returns the public functions of a crate, each with its type, or with the crate if it has no type. Includes only types and free functions
-/// that one of the modules re-exports.
+/// Returns the public functions of a crate, each with its type. A free function has the crate's name instead. Methods are included if one
+/// of the modules re-exports their type, and free functions if one of the modules re-exports them.
 fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
     let public_names: BTreeSet<String> = modules.iter().flat_map(|module| public_names(&format!("{crate_name}/src/{module}"))).collect();
     let mut found = BTreeMap::new();
@@ -145,8 +145,12 @@ fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
                 of = Some("Enqueue");
             }
             let trimmed = line.trim_start();
+            // The attribute applies to the next line that is neither an attribute nor a comment.
+            let was_hidden = is_hidden;
             if trimmed.starts_with("#[doc(hidden)]") {
                 is_hidden = true;
+            } else if !trimmed.starts_with(['#', '/']) {
+                is_hidden = false;
             }
             let declared = trimmed.strip_prefix("pub ").or_else(|| trimmed.strip_prefix("fn ").filter(|_| is_trait).map(|_| trimmed));
             let Some(declared) = declared else { continue };
@@ -154,10 +158,9 @@ fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
             let Some(function) = declared.strip_prefix("fn ").map(name) else { continue };
             let is_indented = line.starts_with(' ');
             let is_reached = if is_indented { of.is_some_and(|of| public_names.contains(of)) } else { public_names.contains(function) };
-            if is_reached && !is_hidden && function != "$name" && !function.is_empty() {
+            if is_reached && !was_hidden && function != "$name" && !function.is_empty() {
                 found.insert(function.to_owned(), of.filter(|_| is_indented).unwrap_or(crate_name).to_owned());
             }
-            is_hidden = false;
         }
     }
     found

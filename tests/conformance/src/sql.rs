@@ -33,7 +33,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
         "set_weight, set_capacity, capacities" => bounds,
         "schedule, pause, resume, skip, run, unschedule" => schedule,
         "list, find, counts, oldest, backlog, workers" => views,
-        "depth, depths, line_id" => depths,
+        "depth, depths, fair_id" => depths,
         "history, quantile, why, logs" => reports,
         "error codes" => refused,
     ],
@@ -137,7 +137,7 @@ async fn endless(world: &World) -> Result<()> {
     let code = refused.err().and_then(|error| error.as_database_error().and_then(DatabaseError::code).map(std::borrow::Cow::into_owned));
     match code.as_deref() {
         Some("25000") => Ok(()),
-        // The node of a distributed store rejects a wait under repeatable read with this code.
+        // On Citus, the store's own node rejects a wait under repeatable read with this code.
         Some("0A000") => not_on_citus(world, "the store's own node refuses writes under repeatable read"),
         _ => bail!("{code:?}"),
     }
@@ -298,7 +298,7 @@ async fn views(world: &World) -> Result<()> {
 async fn depths(world: &World) -> Result<()> {
     rows(world, "select * from queue.depths('{idle,default}')", &[]).await?;
     rows(world, "select * from queue.depth('idle')", &[]).await?;
-    ensure!(value::<i64>(world, "select queue.line_id('acme')", &[]).await? != 0);
+    ensure!(value::<i64>(world, "select queue.fair_id_of('acme')", &[]).await? != 0);
     Ok(())
 }
 

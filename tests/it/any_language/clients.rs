@@ -11,7 +11,7 @@ use tests::{TestDb, skipped};
 use super::Greet;
 
 /// Output that each client program must print.
-const SAID: &str = "\
+const OUTPUT: &str = "\
 rolled back: 0 jobs
 completed: hello, ada
 scheduled
@@ -101,7 +101,7 @@ async fn the_clients_in_the_document_print_its_output() {
     for (name, client) in clients {
         let output = run(&db, client).await;
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert_eq!(stdout, SAID, "{name} complained: {stderr}");
+        assert_eq!(stdout, OUTPUT, "{name} complained: {stderr}");
         assert!(output.status.success(), "{name} ended with {}: {stderr}", output.status);
         ran.push(name);
     }
@@ -119,7 +119,7 @@ fn the_document_shows_the_tested_programs() {
         let program = fs::read_to_string(program(name)).unwrap();
         assert!(page.contains(&format!("\n```{language}\n{program}```\n")), "docs/ANY_LANGUAGE.md must show {name}, word for word");
     }
-    assert!(page.contains(&format!("\n```text\n{SAID}```\n")), "and what they print");
+    assert!(page.contains(&format!("\n```text\n{OUTPUT}```\n")), "and what they print");
     let worker = fs::read_to_string(root().join("examples/src/bin/greeter.rs")).unwrap();
     let (_header, worker) = worker.split_once("\n\n").unwrap();
     assert!(page.contains(&format!("\n```rust\n{worker}```\n")), "and the worker");

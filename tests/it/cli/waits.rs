@@ -32,8 +32,8 @@ async fn a_job_that_waits_for_a_limit_shows_the_limit_and_others_show_none() {
             permits.extend(waits(&db, job));
         }
         permits.sort_unstable();
-        let line = db.count("select queue.line_id('other')").await;
-        assert_eq!(permits, ["permit type:do/acme: 2 of 2".to_owned(), format!("permit type:do/line {line}: 1 of 1")]);
+        let fair_id = db.count("select queue.fair_id_of('other')").await;
+        assert_eq!(permits, ["permit type:do/acme: 2 of 2".to_owned(), format!("permit type:do/fair queue {fair_id}: 1 of 1")]);
         assert!(on(&db, &["limits", "set", "queue:default", "--concurrency", "9", "--rate", "1/1h"]).status.success());
         let (last, next) = (hang("third").await, hang("fourth").await);
         runs(4).await;

@@ -289,12 +289,12 @@ async fn the_overview_shows_what_needs_attention() {
     }
     drop(served);
 
-    db.pool.execute("alter table queue.gate rename to unreadable").await.unwrap();
+    db.pool.execute("alter table queue.limiter rename to unreadable").await.unwrap();
     let served = Served::new(&db).await;
     let page = served.client.get("/").await;
     let (status, page) = (page.status, page.text());
     assert!(status == 200 && page.contains("limits could not be loaded") && page.contains("3 of 8 slots"), "{page}");
-    db.pool.execute("alter table queue.unreadable rename to gate").await.unwrap();
+    db.pool.execute("alter table queue.unreadable rename to limiter").await.unwrap();
     db.finish().await;
 }
 

@@ -7,7 +7,7 @@ use super::make_past_day;
 
 /// Statement that creates forty ready jobs that were enqueued `$1` days ago and have failed once. Each job outputs its number. The
 /// metadata contains the same number, so that the output can be checked.
-const COME_BACK: &str = "with j as (
+const RETURN_JOBS: &str = "with j as (
     insert into queue.job (id, lane, max_attempts, payload, meta)
     select queue.id_at(now() - $1 * interval '1 day') + n, queue.lane_id('default', 'do', 100::smallint, false), 3,
       jsonb_build_object('act', jsonb_build_object('Ok', n::text)), jsonb_build_object('n', n)
@@ -28,7 +28,7 @@ async fn jobs_retried_after_days_run_beside_new_ones_and_a_deleted_one_is_report
         }
         let mut tx = db.pool.begin().await.unwrap();
         for days_ago in [3, 9] {
-            sqlx::query(COME_BACK).bind(days_ago).execute(&mut *tx).await.unwrap();
+            sqlx::query(RETURN_JOBS).bind(days_ago).execute(&mut *tx).await.unwrap();
         }
         let gone = "insert into queue.ready (lane, seq, id) select lane, queue.next_id(), 17 from queue.ready limit 1";
         sqlx::query(gone).execute(&mut *tx).await.unwrap();

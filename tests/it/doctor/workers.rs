@@ -83,6 +83,12 @@ async fn a_queue_at_its_capacity_and_a_limit_without_room_are_found() {
     ok(&db).await;
     let full = one(&db.pool, &checkup, FindingKind::CapacityFull).await;
     assert_eq!((&full.facts["queue"], &full.facts["waiting"]), (&"default".into(), &3.into()));
+    // This capacity exceeds the number of jobs that a bounded count reads.
+    db.run("select queue.enqueue('do', '{}', '{\"queue\": \"large\"}') from generate_series(1, 10002)").await;
+    Queue::new(&db.pool).set_capacity("large", Some(10_002)).await.unwrap();
+    let large = found_by(&db.pool, &checkup, FindingKind::CapacityFull).await.into_iter().find(|of| of.facts["queue"] == "large");
+    assert_eq!(large.expect("the finding").facts["waiting"], 10_002);
+    db.run("delete from queue.capacity where queue = 'large'").await;
     Queue::new(&db.pool).set_capacity("default", None).await.unwrap();
     is_gone(&db.pool, &checkup, FindingKind::CapacityFull).await;
 
@@ -95,7 +101,7 @@ async fn a_queue_at_its_capacity_and_a_limit_without_room_are_found() {
     db.finish().await;
 }
 
-/// Backdates the matching ready jobs, as if they had waited for an hour. Restores their positions if `they_do` is false.
+/// Backdates the matching ready jobs, as if they had waited for an hour. If `they_do` is false, restores their positions instead.
 async fn wait_for_an_hour(db: &TestDb, which: &str, they_do: bool) {
     let place = if they_do { "queue.id_at(now() - interval '1 hour') + (r.id & 1023)" } else { "r.id" };
     make(&db.pool, &format!("update queue.ready r set seq = {place} where {which}")).await;
@@ -121,7 +127,7 @@ async fn a_limit_is_full_only_if_its_own_jobs_have_waited() {
     }
     set("queue:keyed", Limit::new().concurrency(1).keyed()).await;
     Queue::new(&db.pool).set_limit_key("queue:keyed", "acme", Some(0)).await.unwrap();
-    let of = |key: &str| format!("r.line = queue.line_id('{key}')");
+    let of = |key: &str| format!("r.fair_id = queue.fair_id_of('{key}')");
     wait_for_an_hour(&db, &of("other"), true).await;
     assert!(full().await.is_empty(), "that key has room");
     wait_for_an_hour(&db, &of("acme"), true).await;
@@ -141,17 +147,17 @@ async fn a_key_that_an_operator_has_stopped_is_found_among_many_that_have_more_j
         }
     }
     few("acme".to_owned()).await.unwrap();
-    // The lane has more jobs of another key in front of the job of `acme` than the check scans.
-    let many = "insert into queue.job (id, lane, max_attempts, payload, line)
-          select j.id + 100000 + n, j.lane, 3, j.payload, j.line
-          from (select j.* from queue.job j where j.line = queue.line_id('key 7') order by j.id limit 1) j, generate_series(1, 1500) n;
-        insert into queue.ready (lane, seq, id, line)
-          select r.lane, j.id - (7200000::bigint << 20), j.id, j.line
+    // In the lane, the job of `acme` follows jobs of another key. There are more of them than the check scans.
+    let many = "insert into queue.job (id, lane, max_attempts, payload, fair_id)
+          select j.id + 100000 + n, j.lane, 3, j.payload, j.fair_id
+          from (select j.* from queue.job j where j.fair_id = queue.fair_id_of('key 7') order by j.id limit 1) j, generate_series(1, 1500) n;
+        insert into queue.ready (lane, seq, id, fair_id)
+          select r.lane, j.id - (7200000::bigint << 20), j.id, j.fair_id
           from queue.job j
-          cross join lateral (select r.lane from queue.ready r where r.line = j.line limit 1) r
+          cross join lateral (select r.lane from queue.ready r where r.fair_id = j.fair_id limit 1) r
           where not exists (select from queue.ready r where r.id = j.id)";
     make(&db.pool, many).await;
-    wait_for_an_hour(&db, "r.line <> queue.line_id('key 7')", true).await;
+    wait_for_an_hour(&db, "r.fair_id <> queue.fair_id_of('key 7')", true).await;
     Queue::new(&db.pool).set_limit("type:do", Limit::new().concurrency(1).keyed(), None).await.unwrap();
     is_gone(&db.pool, &checkup, FindingKind::LimitFull).await;
     Queue::new(&db.pool).set_limit_key("type:do", "acme", Some(0)).await.unwrap();

@@ -17,7 +17,7 @@ const HOUR: Duration = Duration::from_hours(1);
 /// Situations in which an operation can find a job, in the order in which [`spread`] creates them.
 const PLACES: [&str; 10] = ["over", "dead", "running", "moved", "given back", "recovered", "ready", "scheduled", "head", "blocked"];
 
-/// Creates two jobs in different queues for each of [`PLACES`]. The jobs that run, head a key or are blocked have ordering keys.
+/// Creates two jobs in different queues for each of [`PLACES`]. The jobs of `running`, `head` and `blocked` have ordering keys.
 async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
     let (mut jobs, worker) = (Vec::new(), register(on).await.unwrap());
     for place in PLACES {
@@ -109,7 +109,7 @@ const STATE: &str =
   from queue.jobs j where j.id = $1";
 
 /// Query for the number of entries in a lane that is neither the job's own lane nor the corresponding lane for quarantined jobs.
-const ASTRAY: &str = "select count(*) from (select id, lane from queue.ready union all select id, lane from queue.scheduled) e
+const IN_OTHER_LANES: &str = "select count(*) from (select id, lane from queue.ready union all select id, lane from queue.scheduled) e
   join queue.job j on j.id = e.id join queue.lane l on l.lane = e.lane where queue.lane_id(l.queue, l.job_type, l.priority, false) <> j.lane";
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn an_operation_changes_its_job_in_every_state_and_no_other() {
                 None => assert!(state == "gone" && !after.contains(&job.to_string()), "{what}, {place}"),
                 Some(found) => assert_eq!(found, (state.to_owned(), priority, last, attempts, crashes, solo), "{what}, {place}"),
             }
-            let astray: i64 = sqlx::query_scalar(ASTRAY).fetch_one(&mut *tx).await.unwrap();
+            let astray: i64 = sqlx::query_scalar(IN_OTHER_LANES).fetch_one(&mut *tx).await.unwrap();
             assert_eq!(astray, 0, "{what}, {place}");
             tx.rollback().await.unwrap();
         }
@@ -154,7 +154,7 @@ async fn an_operation_changes_its_job_in_every_state_and_no_other() {
     let all = jobs.concat();
     for (what, changed) in [("run now", 2), ("rank", 12), ("put off", 12), ("requeue", 2), ("reopen", 2), ("cancel", 18)] {
         assert_eq!(act(&mut on, what, &all).await.len(), changed, "{what}: all together");
-        assert_eq!(db.count(ASTRAY).await, 0, "{what}: each in a lane of its own queue");
+        assert_eq!(db.count(IN_OTHER_LANES).await, 0, "{what}: each in a lane of its own queue");
         db.check_invariant().await;
     }
     db.finish().await;

@@ -6,9 +6,10 @@ use tests::TestDb;
 
 use super::connect;
 
-/// Creates jobs whose ids are in one span, regardless of when the test runs. Each job has failed twice and has reported progress. Returns
-/// the id before the first job's id. Jobs 1 and 9 completed together, 2 and 12 separately. Jobs 3 and 13 are cancelled, 4 and 14 are dead.
-/// Jobs 5 and 15 are scheduled, 6 and 16 are running, 7 and 17 are blocked, and 8 is ready.
+/// Creates jobs whose ids are in one aligned range of 2^33 ids, as a row of `done_many` requires, regardless of when the test runs. Returns
+/// the base id, to which the job numbers are added. Each job has failed twice and has reported progress. Jobs 1 and 9 completed together, 2
+/// and 12 separately. Jobs 3 and 13 are cancelled, 4 and 14 are dead. Jobs 5 and 15 are scheduled, 6 and 16 are running, 7 and 17 are
+/// blocked, and 8 is ready.
 async fn crowd(on: &mut PgConnection) -> i64 {
     let text = "do $$ declare
         base bigint := (queue.id_at(now()) >> 33) << 33;
@@ -107,7 +108,7 @@ async fn a_wait_ends_at_its_timeout_and_not_with_a_requeued_job() {
     let job: JobId = sqlx::query_scalar("select queue.enqueue('do', '{}')").fetch_one(&mut on).await.unwrap();
     let other: JobId = sqlx::query_scalar("select queue.enqueue('do', '{}')").fetch_one(&mut on).await.unwrap();
     let wait = "select state from queue.wait($1, '20 ms')";
-    for statement in ["", DIED_AND_CAME_BACK] {
+    for statement in ["", REPORT_ALL_DEAD] {
         sqlx::raw_sql(statement).execute(&mut on).await.unwrap();
         let state: Option<String> = sqlx::query_scalar(wait).bind(job).fetch_optional(&mut on).await.unwrap();
         assert_eq!(state, None, "no worker runs: {statement}");
@@ -127,5 +128,5 @@ async fn a_wait_ends_at_its_timeout_and_not_with_a_requeued_job() {
 }
 
 /// Statement that replaces `job_states`, so that every query of a job's state reports the job as dead although it has been requeued.
-const DIED_AND_CAME_BACK: &str = "alter function queue.job_states(bigint[]) rename to looked;
+const REPORT_ALL_DEAD: &str = "alter function queue.job_states(bigint[]) rename to looked;
   create function queue.job_states(ids bigint[]) returns table (id bigint, state text) language sql as $$ select i, 'dead' from unnest(ids) i $$";

@@ -20,10 +20,10 @@ macro_rules! expiring {
     };
 }
 
-/// Query that claims the first free job of each fair key (`line`) in the default queue. Returns whether the jobs are in turn order, and
+/// Query that claims the first free job of each fair key (`fair_id`) in the default queue. Returns whether the jobs are in turn order, and
 /// their ids.
-const CLAIM_LINES: &str = "select array_agg(c.line) = array_agg(c.line order by c.line), array_agg(c.id order by c.id)
-  from queue.claim_lines(gen_random_uuid(), token('worker'), array[queue.lane_id('default', 'do', 100, false)],
+const CLAIM_FAIR: &str = "select array_agg(c.fair_id) = array_agg(c.fair_id order by c.fair_id), array_agg(c.id order by c.id)
+  from queue.claim_fair(gen_random_uuid(), token('worker'), array[queue.lane_id('default', 'do', 100, false)],
     array[-9223372036854775808], array[$1::int], $1, 1000) c";
 
 /// Statement that declares two schedules.
@@ -99,13 +99,13 @@ cases! {
         ),
     }
     /// If the first job of a fair key is locked, the next job of the key gets its turn.
-    fn lines_give_their_first_free_job_in_turn {
+    fn fair_queues_give_their_first_free_job_in_turn {
         given: "select live(); select put(k || n, jsonb_build_object('fair', k))
            from (values ('a', 2), ('b', 1), ('c', 1), ('d', 2), ('e', 1)) l (k, jobs), generate_series(1, jobs) n",
-        held: "select from queue.ready where id = any (jobs('a1', 'c1', 'd1')) for update", act: CLAIM_LINES,
+        held: "select from queue.ready where id = any (jobs('a1', 'c1', 'd1')) for update", act: CLAIM_FAIR,
         meanwhile: &[("5", "t {a2,b1,d2,e1}")], after: &[("5", "t {a1,c1,d1}")],
     }
-    fn jobs_are_moved_into_lines_once_and_in_order {
+    fn jobs_are_moved_into_fair_queues_once_and_in_order {
         given: "select put(n::text, jsonb_build_object('fair', n::text, 'after', 60)) from generate_series(1, 6) n;
            select queue.run_now_all(array(select id from queue.scheduled));
            insert into named select 'place of ' || n.name, r.seq from queue.ready r join named n on n.value = r.id::text;
@@ -113,7 +113,7 @@ cases! {
         held: "select from queue.ready where id = any (jobs('1', '2', '3', '4')) for update", act: sql!("move_to_fair_lanes"),
         meanwhile: &[("array[job('lane')], '{0}', 10", "lane place of 5 2")],
         after: &[("array[job('lane')], '{0}', 4", "lane place of 1 4"), ("array[job('lane')], '{0}', 10", "")],
-        left: ("select id from queue.ready where lane <> job('lane') and line is not null order by seq", "5, 6", "5, 6, 1, 2, 3, 4"),
+        left: ("select id from queue.ready where lane <> job('lane') and fair_id is not null order by seq", "5, 6", "5, 6, 1, 2, 3, 4"),
     }
     fn operations_change_the_jobs_that_are_free {
         given: acts!(

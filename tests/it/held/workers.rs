@@ -86,11 +86,11 @@ async fn limited(db: &TestDb, limit: &str) {
     eventually("the worker knows the limit", async || db.count(known).await == 1).await;
 }
 
-const GATE: &str = "select from queue.gate for update";
+const GATE: &str = "select from queue.limiter for update";
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn jobs_that_a_limit_does_not_cover_end_while_its_gate_is_locked() {
+async fn jobs_that_a_limit_does_not_cover_end_while_its_limiter_is_locked() {
     let db = TestDb::new().await;
     db.run_while(worker(&db), async {
         limited(&db, "type:until_go").await;
@@ -129,7 +129,7 @@ impl Handler for Refused {
 }
 
 #[tokio::test]
-async fn a_limit_that_cannot_be_slowed_down_while_its_gate_is_locked_is_slowed_down_later() {
+async fn a_limit_that_cannot_be_slowed_down_while_its_limiter_is_locked_is_slowed_down_later() {
     let db = TestDb::new().await;
     db.run_while(worker(&db), async {
         limited(&db, "type:held_refused").await;
@@ -140,7 +140,7 @@ async fn a_limit_that_cannot_be_slowed_down_while_its_gate_is_locked_is_slowed_d
         db.until(refused, JobState::Scheduled).await;
         others_end(&db).await;
         run(&mut holder, "rollback").await;
-        let slow = "select count(*) from queue.gate where not_before > now() + interval '5 minutes'";
+        let slow = "select count(*) from queue.limiter where not_before > now() + interval '5 minutes'";
         eventually("it is slowed down", async || db.count(slow).await == 1).await;
     })
     .await;

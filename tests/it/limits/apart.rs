@@ -37,7 +37,7 @@ async fn free_jobs(db: &TestDb) {
 async fn claims_that_fail_under_one_limit_stop_nothing_else() {
     let db = fresh().await;
     // Claims under this limit fail, as if the disk were full or a page corrupt.
-    db.run("alter table queue.permit add constraint broken check (gate <> queue.hash('type:limited'))").await;
+    db.run("alter table queue.permit add constraint broken check (limit_id <> queue.hash('type:limited'))").await;
     db.run_while(worker(&db).register::<Free>(), async {
         let waits = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
         free_jobs(&db).await;
@@ -70,12 +70,13 @@ async fn enqueue_four(db: &TestDb) {
 }
 
 /// Query that returns 1 if the limit of the `Refused` jobs is closed.
-const TOLD: &str = "select count(*) from queue.gate where gate = queue.hash('type:limits_refused') and not_before > now() + interval '5 s'";
+const SLOWED_DOWN: &str =
+    "select count(*) from queue.limiter where limit_id = queue.hash('type:limits_refused') and not_before > now() + interval '5 s'";
 
 /// Statement that makes every attempt to close a limit fail and counts these attempts.
-const UNTELLABLE: &str = "create sequence tries;
+const REFUSE_SLOW_DOWN: &str = "create sequence tries;
     create function refuse() returns trigger language plpgsql as $$ begin perform nextval('public.tries'); raise exception 'not now'; end $$;
-    create trigger refuse before update of not_before on queue.gate for each row execute function refuse()";
+    create trigger refuse before update of not_before on queue.limiter for each row execute function refuse()";
 const TRIES: &str = "select case when is_called then last_value else 0 end from tries";
 
 /// The worker starts no jobs under the limit, even if one of its claims was already waiting for the limit when the handler failed with
@@ -87,14 +88,14 @@ async fn a_limit_that_cannot_be_slowed_down_is_avoided_by_the_worker_that_knows(
       where datname = current_database() and wait_event_type = 'Lock' and application_name = 'queue-worker limits'";
     for on_its_way in [true, false] {
         let db = fresh().await;
-        db.run(UNTELLABLE).await;
+        db.run(REFUSE_SLOW_DOWN).await;
         let mut holder = db.connect().await;
         db.run_while(refused(&db), async {
             let refused = Refused.enqueue(&db.pool).await.unwrap().id();
             db.until_count(BEGUN, 1).await;
             let mut open = holder.begin().await.unwrap();
             if on_its_way {
-                open.run("select from queue.gate where gate = queue.hash('type:limits_refused') for update").await;
+                open.run("select from queue.limiter where limit_id = queue.hash('type:limits_refused') for update").await;
                 enqueue_four(&db).await;
                 eventually("a claim waits for the limit", async || db.count(WAITS).await > 0).await;
             }
@@ -108,8 +109,8 @@ async fn a_limit_that_cannot_be_slowed_down_is_avoided_by_the_worker_that_knows(
             eventually("and tries again", async || db.count(TRIES).await > 3).await;
             assert_eq!(db.count(BEGUN).await, 1, "none begins under a limit that is to wait, and what was taken goes back");
             assert_eq!(db.count("select count(*) from queue.jobs where state = 'ready' and attempts > 0").await, 0, "uncharged");
-            db.run("drop trigger refuse on queue.gate").await;
-            db.until_count(TOLD, 1).await;
+            db.run("drop trigger refuse on queue.limiter").await;
+            db.until_count(SLOWED_DOWN, 1).await;
             assert_eq!(db.count(BEGUN).await, 1);
         })
         .await;
@@ -170,7 +171,7 @@ async fn a_claim_that_reports_ended_leases_delays_no_other_while_a_limit_is_lock
         let first = Limited { ms: UNTIL_GO }.enqueue(&db.pool).await.unwrap().id();
         db.until_count(BEGUN, 1).await;
         let mut open = holder.begin().await.unwrap();
-        open.run("select from queue.gate for update").await;
+        open.run("select from queue.limiter for update").await;
         db.run("create table go ()").await;
         db.until(first, JobState::Completed).await;
         let next = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();

@@ -61,7 +61,7 @@ async fn a_claim_that_is_never_confirmed_is_released_while_its_worker_lives() {
     db.run_while(worker(&db), async {
         let first = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
         db.until(first, JobState::Completed).await;
-        // The claim uses the worker's id, as if the worker had not received the reply.
+        // Claim the job in another session under the worker's id, as if the reply to the worker's own claim had been lost.
         let id: uuid::Uuid = db.one("select id from queue.worker").await;
         let mut tx = db.pool.begin().await.unwrap();
         let job = Limited { ms: 0 }.enqueue(&mut tx).await.unwrap().id();
@@ -126,7 +126,7 @@ async fn lose_a_claim() -> bool {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn workers_at_a_closed_gate_query_once_a_second() {
+async fn workers_at_a_closed_limiter_query_once_a_second() {
     const WORKERS: usize = 8;
     let db = TestDb::new().await;
     count_claims(&db).await;

@@ -9,7 +9,7 @@ use queue_core::{
 };
 use serde::{Deserialize, Serialize};
 use tests::{
-    Sql as _, lines,
+    Sql as _, fair_queues,
     protocol::{JobVerdict, settle},
 };
 
@@ -23,14 +23,14 @@ use super::{
 const MANY: u32 = 8000;
 
 /// Statement that moves all jobs out of the fair queue, into the lanes where a promotion, or an enqueue by an earlier release, leaves them.
-const OUTSIDE_OF_LINES: &str = "with taken as (delete from queue.ready returning id, lane)
+const OUTSIDE_OF_FAIR_QUEUES: &str = "with taken as (delete from queue.ready returning id, lane)
     insert into queue.ready (lane, seq, id) select queue.paired_lane(lane), queue.next_id(), id from taken order by id";
 
 /// The last job has the key `b`, and is preceded by more jobs of the key `a` than one pass moves into the fair queue. The last job
 /// nevertheless gets its turn while a job of the key `a` is running.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_job_behind_many_others_outside_of_lines_is_moved_in() {
+async fn a_job_behind_many_others_outside_of_fair_queues_is_moved_in() {
     let db = fresh().await;
     set(&db, "type:unlimited", Limit::new().concurrency(1).keyed()).await;
     db.run_while(worker(&db), async {
@@ -39,7 +39,7 @@ async fn a_job_behind_many_others_outside_of_lines_is_moved_in() {
         let mut tx = db.pool.begin().await.unwrap();
         Unlimited::enqueue_all((0..MANY).map(|_| Unlimited { ms: 0 }), &mut tx).fair("a").await.unwrap();
         let last = Unlimited { ms: 0 }.enqueue(&mut tx).fair("b").await.unwrap().id();
-        tx.run(OUTSIDE_OF_LINES).await;
+        tx.run(OUTSIDE_OF_FAIR_QUEUES).await;
         tx.run("select queue.wake('default')").await;
         tx.commit().await.unwrap();
         db.until(last, JobState::Completed).await;
@@ -106,7 +106,7 @@ async fn jobs_of_an_adopted_lease_release_the_permit_of_their_key_one_by_one() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "other", ["a", "a"]).await;
     fill(&mut on, "default", ["b", "b", "b"]).await;
-    let lease = lines::claim_lines(&mut on, worker, i64::MIN, 9).await.unwrap().lease;
+    let lease = fair_queues::claim_fair(&mut on, worker, i64::MIN, 9).await.unwrap().lease;
     fill(&mut on, "other", ["a"; 5]).await;
     on.run("select queue.set_limit('queue:other', 2, keyed => true)").await;
     knows(&mut on, worker).await;

@@ -26,7 +26,7 @@ enum How {
     Fine,
     /// The first attempt of the job fails with `slow_down`.
     Refused,
-    /// The handler fails with `slow_down` for the whole batch.
+    /// On the first attempt of the job, the handler fails with `slow_down` for the whole batch.
     AllRefused,
 }
 
@@ -139,15 +139,15 @@ async fn a_batch_or_a_job_of_it_that_slows_down_slows_its_limit() {
         set(&db, "together", Limit::new().concurrency(20)).await;
         enqueue(&db, &[How::Fine, how, How::Fine]).await;
         db.run_while(batches(&db), async {
-            db.until_count("select count(*) from queue.gate where not_before > now()", 1).await;
+            db.until_count("select count(*) from queue.limiter where not_before > now()", 1).await;
             assert_eq!((db.count(TOGETHER).await, db.count(BEGUN).await), (3, 3), "in one batch");
             enqueue(&db, &[How::Fine; 5]).await;
             db.until_count("select count(*) from queue.jobs where state = 'completed'", 8).await;
         })
         .await;
         // Only the three jobs of one batch began before the limit opened again.
-        let early = "select count(*) from queue.gate g, effect_span s where s.began < g.not_before";
-        let waits = "select count(*) from queue.gate g, (select min(ended) as at from effect_span) s
+        let early = "select count(*) from queue.limiter g, effect_span s where s.began < g.not_before";
+        let waits = "select count(*) from queue.limiter g, (select min(ended) as at from effect_span) s
             where g.not_before >= s.at + interval '1500 ms'";
         assert_eq!((db.count(early).await, db.count(waits).await), (3, 1));
         db.finish().await;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use queue_core::Store;
 use sqlx::{Executor as _, PgConnection, Row as _};
 use tests::{
-    Sql as _, TestDb, lines,
+    Sql as _, TestDb, fair_queues,
     protocol::{register, settle_leases},
 };
 use uuid::Uuid;
@@ -25,7 +25,8 @@ pub(super) struct LimitedClaim {
     pub(super) floors: Option<Vec<i64>>,
 }
 
-/// Lane of the type `t`: its queue, whether it is fair, its floor, and the maximum number of jobs to claim.
+/// Lane of the type `t`: its queue, whether it is fair, its floor, and the maximum number of jobs to claim. For a fair lane, the fair id to
+/// continue after takes the place of the floor.
 pub(super) type LaneOf<'a> = (&'a str, bool, i64, i32);
 
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ pub(super) struct ClaimArguments<'a> {
     pub(super) freed: &'a [Uuid],
     /// Expected time in ms until the claimed jobs start.
     pub(super) slack: i64,
-    /// First permit that the claim reads for each limit.
+    /// Position of the first permit that the claim reads for each limit, or `None` to read all permits.
     pub(super) floors: Option<&'a [i64]>,
 }
 
@@ -49,15 +50,15 @@ pub(super) async fn ask(on: &mut PgConnection, worker: Uuid, ask: ClaimArguments
     } else {
         include_str!("../../../queue-worker/sql/claim_limited.sql")
     };
-    let gates = "select queue.hash(n) from unnest($1::text[]) n order by 1";
-    let gates: Vec<i64> = sqlx::query_scalar(gates).bind(ask.limits).fetch_all(&mut *on).await?;
+    let limit_ids = "select queue.hash(n) from unnest($1::text[]) n order by 1";
+    let limit_ids: Vec<i64> = sqlx::query_scalar(limit_ids).bind(ask.limits).fetch_all(&mut *on).await?;
     // Under a per-key limit, only quarantined jobs are outside of the fair queue.
     let ids = "select queue.lane_id(q, 't', 100, $3 and not l) from unnest($1::text[], $2::bool[]) with ordinality u (q, l, n) order by n";
-    let in_lines: Vec<bool> = lanes.iter().map(|lane| lane.1).collect();
-    let ids = sqlx::query_scalar(ids).bind(lanes.iter().map(|lane| lane.0).collect::<Vec<_>>()).bind(&in_lines).bind(ask.by_key);
+    let is_fair: Vec<bool> = lanes.iter().map(|lane| lane.1).collect();
+    let ids = sqlx::query_scalar(ids).bind(lanes.iter().map(|lane| lane.0).collect::<Vec<_>>()).bind(&is_fair).bind(ask.by_key);
     let ids: Vec<i64> = ids.fetch_all(&mut *on).await?;
-    let claim = sqlx::query(Store::default().sql(text)).bind(token).bind(worker).bind(gates).bind(ids);
-    let claim = claim.bind(lanes.iter().map(|lane| lane.2).collect::<Vec<_>>()).bind(in_lines);
+    let claim = sqlx::query(Store::default().sql(text)).bind(token).bind(worker).bind(limit_ids).bind(ids);
+    let claim = claim.bind(lanes.iter().map(|lane| lane.2).collect::<Vec<_>>()).bind(is_fair);
     let claim = claim.bind(lanes.iter().map(|lane| lane.3).collect::<Vec<_>>()).bind(ask.most).bind(ask.freed).bind(ask.slack);
     let rows = claim.bind(ask.floors).fetch_all(&mut *on).await?;
     let (ids, of) = (Vec::new(), BTreeMap::new());
@@ -65,7 +66,7 @@ pub(super) async fn ask(on: &mut PgConnection, worker: Uuid, ask: ClaimArguments
     for row in rows {
         match (row.get::<Option<i64>, _>("id"), row.get::<Option<i64>, _>("lane")) {
             (Some(id), _) => claimed.ids.push(id),
-            (None, Some(_)) => claimed.reached = row.get("line"),
+            (None, Some(_)) => claimed.reached = row.get("fair_id"),
             _ => {
                 (claimed.closed, claimed.wait_ms, claimed.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms"));
                 claimed.floors = row.get("permit_floors");
@@ -90,7 +91,7 @@ pub(super) async fn claim(
     ask(on, worker, ClaimArguments { by_key: false, limits, lanes: &lanes, most, freed, slack: 0, floors: None }).await
 }
 
-/// Claims up to `most` jobs from a fair queue under per-key limits, starting after the fair key with the line id `after`.
+/// Claims up to `most` jobs from the fair lane of `queue` under per-key limits, starting after the fair id `after`.
 pub(super) async fn claim_from(
     on: &mut PgConnection,
     (worker, queue, after): (Uuid, &str, i64),
@@ -102,7 +103,7 @@ pub(super) async fn claim_from(
     ask(on, worker, ClaimArguments { by_key: true, limits, lanes, most, freed, slack: 0, floors: None }).await
 }
 
-/// Claims like [`claim_from`] from the default queue, starting after the line id 0.
+/// Claims like [`claim_from`] from the default queue, starting after the fair id 0.
 pub(super) async fn claim_keyed(
     on: &mut PgConnection,
     worker: Uuid,
@@ -134,7 +135,7 @@ pub(super) async fn knows(on: &mut PgConnection, worker: Uuid) {
     on.run(&format!("update queue.worker set paused_seen = 9223372036854775807 where id = '{worker}'")).await;
 }
 
-/// Enqueues one job of the type `t` for each of the keys.
+/// Enqueues one job of the type `t` for each key.
 pub(super) async fn fill(on: &mut PgConnection, queue: &str, keys: impl IntoIterator<Item = &str>) {
     for key in keys {
         let enqueue = format!("select queue.enqueue('t', '{{\"k\": \"{key}\"}}', '{{\"fair\": \"{key}\", \"queue\": \"{queue}\"}}')");
@@ -173,7 +174,7 @@ pub(super) enum Step {
     /// Enqueues jobs in a queue. The second text contains the number of jobs for each fair key.
     Fill(&'static str, &'static str),
     /// Moves jobs into the fair queue under their keys. All jobs without a key count as one key.
-    LineUp,
+    MoveToFairLanes,
     /// Claims up to this number of jobs from the default queue under the limit of the type. The second field is the expected number of
     /// claimed jobs for each fairness key. The third field is the reason why the limit is closed afterwards, or `None` if it is open.
     Takes(i32, &'static str, Option<&'static str>),
@@ -208,8 +209,8 @@ pub(super) async fn play(name: &str, steps: &[Step]) {
                 }
                 continue;
             }
-            Step::LineUp => {
-                lines::line_up(&mut on, 100).await.unwrap();
+            Step::MoveToFairLanes => {
+                fair_queues::move_to_fair_lanes(&mut on, 100).await.unwrap();
                 continue;
             }
             Step::Ends(claim) => {

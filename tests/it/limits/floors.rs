@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::claim_steps::{ClaimArguments, LimitedClaim, ask, connect, counts, fill, with};
 
-/// Claims one job under the limit of its type. The claim reads the permits from the given floors on.
+/// Claims one job under the limit of its type. The claim reads the permits starting at `floors`.
 async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Option<&[i64]>) -> LimitedClaim {
     let lanes = &[("default", false, 0, 1)];
     ask(on, worker, ClaimArguments { by_key: false, limits: &["type:t"], lanes, most: 1, freed, slack: 0, floors }).await.unwrap()
@@ -42,7 +42,7 @@ async fn a_claim_from_a_floor_sees_all_permits_in_use() {
     settle_leases(&mut on, &[first.token]).await.unwrap();
     let third = claim(&mut on, worker, &[first.token], second.floors.as_deref()).await;
     assert!(third.floors > second.floors, "only released permits are below it");
-    // A claim may start at any of the floors.
+    // A claim may start at the current floor, at an earlier floor, or without a floor.
     for floors in [&third.floors, &first.floors, &None] {
         let one = claim(&mut on, worker, &[], floors.as_deref()).await;
         let none = claim(&mut on, worker, &[], floors.as_deref()).await;
@@ -101,7 +101,7 @@ async fn a_permit_held_for_long_is_moved_to_a_later_place_and_still_counts() {
 
 #[tokio::test]
 async fn a_floor_is_below_all_permits_of_several_leases() {
-    for (by_key, limit, closed) in [(false, 3, "full"), (true, 1, "lines")] {
+    for (by_key, limit, closed) in [(false, 3, "full"), (true, 1, "exhausted")] {
         let (db, mut on, worker) = with(4).await;
         fill(&mut on, "default", ["a", "b", "c", "a", "b", "c"]).await;
         on.run(&format!("select queue.set_limit('type:t', {limit}, keyed => {by_key})")).await;
@@ -124,10 +124,10 @@ async fn a_floor_is_below_all_permits_of_several_leases() {
 async fn by_key_all_permits_are_above_the_floor_including_those_from_before_the_limit() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["k"]).await;
-    tests::lines::line_up(&mut on, 100).await.unwrap();
-    let free = tests::lines::claim_lines(&mut on, worker, 0, 1).await.unwrap().lease;
+    tests::fair_queues::move_to_fair_lanes(&mut on, 100).await.unwrap();
+    let free = tests::fair_queues::claim_fair(&mut on, worker, 0, 1).await.unwrap().lease;
     fill(&mut on, "default", ["k", "o", "o"]).await;
-    tests::lines::line_up(&mut on, 100).await.unwrap();
+    tests::fair_queues::move_to_fair_lanes(&mut on, 100).await.unwrap();
     on.run("select queue.set_limit('type:t', 1, keyed => true)").await;
     let first = claim_by_key(&mut on, worker, 3, &[], None).await;
     assert_eq!((free.ids().len(), &first.of), (1, &counts([("o", 1)])), "one of k runs already");

@@ -12,15 +12,15 @@ use uuid::Uuid;
 use super::{
     claim_steps::{
         ClaimArguments, LaneOf,
-        Step::{Count, Ends, Fill, LineUp, Run, Takes, TakesByKey},
+        Step::{Count, Ends, Fill, MoveToFairLanes, Run, Takes, TakesByKey},
         ask, claim_from, claim_keyed as claim, connect, counts, fill, knows, play, with,
     },
     key_costs::buffers,
 };
 
-/// Returns the number of permits in use. Checks that each permit row lists one job and one fair key (`lines`) per permit.
+/// Returns the number of permits in use. Checks that each permit row lists one job and one fair key (`fair_ids`) per permit.
 async fn held(db: &TestDb) -> i64 {
-    assert_eq!(db.count("select count(*) from queue.permit where n <> cardinality(ids) or n <> cardinality(lines)").await, 0);
+    assert_eq!(db.count("select count(*) from queue.permit where n <> cardinality(ids) or n <> cardinality(fair_ids)").await, 0);
     super::claim_steps::held(db).await
 }
 
@@ -44,24 +44,24 @@ async fn of_each_key_a_claim_takes_at_most_the_free_permits_and_a_waiting_one_se
         *all.entry(key.clone()).or_default() += count;
     }
     assert_eq!(all, counts([("a", 3), ("b", 3), ("c", 2)]));
-    assert_eq!((second.closed.as_deref(), held(&db).await), (Some("lines"), 8));
+    assert_eq!((second.closed.as_deref(), held(&db).await), (Some("exhausted"), 8));
     // Permits are released with their leases, each to its own key.
     settle_leases(&mut one, &[first.token]).await.unwrap();
     let third = claim(&mut two, worker, limits, 20, &[first.token]).await.unwrap();
     let freed: BTreeMap<String, i64> = first.of.into_iter().filter(|(key, _)| key != "c").collect();
     assert_eq!(third.of, freed);
-    // If a part of a lease has ended, its permits are released once a claim reads the lease.
+    // If only some jobs of a lease have ended, their permits are released once a claim reads the lease.
     let cut = "with cut as (select token, ids[1] as id from queue.lease order by cardinality(ids) desc limit 1)
         update queue.lease l set ids = ids[2:], attempts = attempts[2:], crashes = crashes[2:] from cut where cut.token = l.token";
-    let back = "insert into queue.ready (lane, seq, id, line)
-        select queue.paired_lane(j.lane), queue.next_id(), j.id, j.line from queue.job j
+    let back = "insert into queue.ready (lane, seq, id, fair_id)
+        select queue.paired_lane(j.lane), queue.next_id(), j.id, j.fair_id from queue.job j
         where not exists (select from queue.lease l where j.id = any (l.ids)) and not exists (select from queue.ready r where r.id = j.id)
           and not exists (select from queue.done_many d where j.id = any (d.ids))";
     one.run(cut).await;
     one.run(back).await;
     assert!(claim(&mut two, worker, limits, 20, &[]).await.unwrap().ids.is_empty(), "no worker has reported it yet");
     let before = held(&db).await;
-    one.run("update queue.gate set read_at = '-infinity'").await;
+    one.run("update queue.limiter set read_at = '-infinity'").await;
     let found = claim(&mut two, worker, limits, 20, &[]).await.unwrap().ids.len()
         + claim(&mut two, worker, limits, 20, &[]).await.unwrap().ids.len();
     assert!(found <= 1 && held(&db).await == before - 1 + found as i64);
@@ -76,9 +76,9 @@ async fn a_limit_that_becomes_keyed_waits_for_all_workers_and_counts_running_job
     // Four jobs begin before the limit is set: two jobs without a key, and one job for each of the keys `a` and `b`.
     let lease = tests::protocol::claim(&mut on, worker, 2).await.unwrap();
     assert_eq!(lease.ids().len(), 2);
-    let of_lines = tests::lines::claim_lines(&mut on, worker, 0, 2).await.unwrap();
-    assert_eq!(of_lines.lines.len(), 2, "one of each key");
-    tests::lines::line_up(&mut on, 100).await.unwrap();
+    let of_fair_queues = tests::fair_queues::claim_fair(&mut on, worker, 0, 2).await.unwrap();
+    assert_eq!(of_fair_queues.fair_ids.len(), 2, "one of each key");
+    tests::fair_queues::move_to_fair_lanes(&mut on, 100).await.unwrap();
     on.run("select queue.set_limit('type:t', 2, keyed => true)").await;
     let some = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
     assert_eq!(some.of, counts([("a", 1), ("b", 1)]), "two jobs without a key run");
@@ -104,18 +104,18 @@ async fn claims_by_key_take_keys_in_turn() {
             Fill("default", "a9 b9 c9"),
             Run("select queue.set_limit('type:t', 2, keyed => true), queue.set_limit_key('type:t', 'a', 4), queue.set_limit_key('type:t', 'b', 0)"),
             Run("select queue.set_limit_key('other', 'c', 9)"),
-            TakesByKey(50, "a4 c2", Some("lines")),
+            TakesByKey(50, "a4 c2", Some("exhausted")),
             Run("select queue.set_limit_key('type:t', 'b', 5), queue.set_limit_key('type:t', 'a', 1)"),
             // The running jobs of key `a` exceed its new limit and continue.
-            TakesByKey(50, "b5", Some("lines")),
+            TakesByKey(50, "b5", Some("exhausted")),
             Ends(0),
-            TakesByKey(50, "a1 c2", Some("lines")),
+            TakesByKey(50, "a1 c2", Some("exhausted")),
             Run("select queue.set_limit_key('type:t', 'a', null), queue.set_limit_key('type:t', 'b')"),
             // Both keys have a limit of two again.
-            TakesByKey(50, "a1", Some("lines")),
+            TakesByKey(50, "a1", Some("exhausted")),
             // The limit is zero, so only the key `c`, which has a limit of its own, has permits.
             Run("select queue.set_limit('type:t', 0), queue.set_limit_key('type:t', 'c', 4)"),
-            TakesByKey(50, "c2", Some("lines")),
+            TakesByKey(50, "c2", Some("exhausted")),
         ],
     )
     .await;
@@ -124,7 +124,7 @@ async fn claims_by_key_take_keys_in_turn() {
         &[
             Fill("default", "a40 b40 c3"),
             Run("select queue.set_limit('type:t', 30, keyed => true), queue.set_limit_key('type:t', 'b', 12)"),
-            TakesByKey(100, "a30 b12 c3", Some("lines")),
+            TakesByKey(100, "a30 b12 c3", Some("exhausted")),
             Run("select queue.set_limit('type:t', 60, keyed => true), queue.set_limit_key('type:t', 'b', null)"),
             TakesByKey(20, "a10 b10", None),
             TakesByKey(100, "b18", None),
@@ -140,9 +140,9 @@ async fn claims_by_key_take_keys_in_turn() {
             Takes(3, "3", None),
             Takes(4, "4", None),
             Run("select queue.set_limit('type:t', null, 10, '1 h', keyed => true)"),
-            LineUp,
-            TakesByKey(9, "3", Some("lines")),
-            TakesByKey(9, "", Some("lines")),
+            MoveToFairLanes,
+            TakesByKey(9, "3", Some("exhausted")),
+            TakesByKey(9, "", Some("exhausted")),
         ],
     )
     .await;
@@ -158,7 +158,7 @@ async fn claims_by_key_take_keys_in_turn() {
             Takes(2, "1", Some("full")),
             // The operator's limit is removed before a claim uses it, so the limit declared in code applies again.
             Run("select queue.set_limit('type:t', 2, keyed => true); select queue.unset_limit('type:t')"),
-            TakesByKey(9, "", Some("lines")),
+            TakesByKey(9, "", Some("exhausted")),
         ],
     )
     .await;
@@ -168,7 +168,7 @@ async fn claims_by_key_take_keys_in_turn() {
 async fn jobs_without_a_key_share_one_and_limits_by_key_combine_with_others() {
     let (db, mut on, worker) = with(5).await;
     fill(&mut on, "default", ["a"; 5].into_iter().chain(["b"; 5])).await;
-    tests::lines::line_up(&mut on, 100).await.unwrap();
+    tests::fair_queues::move_to_fair_lanes(&mut on, 100).await.unwrap();
     on.run(
         "select queue.set_limit('type:t', 2, keyed => true), queue.set_limit('queue:default', 5), queue.set_limit('x', 3, keyed => true)",
     )
@@ -179,16 +179,16 @@ async fn jobs_without_a_key_share_one_and_limits_by_key_combine_with_others() {
     assert!(first.of.values().all(|count| *count <= 2), "{first:?}");
     on.run("select queue.set_limit('queue:default', 9)").await;
     let second = claim(&mut on, worker, limits, 50, &[]).await.unwrap();
-    assert_eq!((second.ids.len(), second.closed.as_deref()), (1, Some("lines")), "two of each of three keys");
+    assert_eq!((second.ids.len(), second.closed.as_deref()), (1, Some("exhausted")), "two of each of three keys");
     assert_eq!(db.count("select count(*) from queue.permit").await, 6, "of every limit");
     silence(&mut on, worker).await.unwrap();
     settle_leases(&mut on, &[first.token, second.token]).await.unwrap();
-    on.run("update queue.gate set read_at = '-infinity'").await;
+    on.run("update queue.limiter set read_at = '-infinity'").await;
     assert!(claim(&mut on, worker, limits, 50, &[]).await.unwrap().ids.is_empty(), "who is silent takes none");
     let other = register(&mut on).await.unwrap();
     assert!(claim(&mut on, Uuid::new_v4(), limits, 50, &[]).await.unwrap().ids.is_empty());
     knows(&mut on, other).await;
-    on.run("update queue.gate set read_at = '-infinity'").await;
+    on.run("update queue.limiter set read_at = '-infinity'").await;
     assert_eq!(claim(&mut on, other, limits, 50, &[]).await.unwrap().ids.len(), 6);
     db.finish().await;
 }
@@ -204,14 +204,14 @@ async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
             fill(&mut on, queue, ["a"; 4].into_iter().chain(["b"; 4])).await;
         }
         // Half of the jobs are quarantined after crashes.
-        let suspect = "update queue.ready set lane = queue.lane_id(q, 't', 100, true), line = null, crashes = 1
+        let suspect = "update queue.ready set lane = queue.lane_id(q, 't', 100, true), fair_id = null, crashes = 1
             from unnest(array['default', 'other']) q where lane = queue.paired_lane(queue.lane_id(q, 't', 100, false)) and seq % 2 = 0";
         on.run(suspect).await;
         on.run(limit).await;
         let some = ask(&mut on, worker, of_all).await.unwrap();
         assert_eq!(some.of, counts([("a", 3), ("b", 3)]), "of {limit}");
         let none = ask(&mut on, worker, of_all).await.unwrap();
-        assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")));
+        assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("exhausted")));
         settle_leases(&mut on, &[some.token]).await.unwrap();
         assert!(claim(&mut on, worker, &["type:t"], 0, &[some.token]).await.unwrap().ids.is_empty());
         assert!(held(&db).await == 0);
@@ -220,7 +220,7 @@ async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
 }
 
 #[tokio::test]
-async fn a_worker_without_a_permit_of_a_key_waits_without_its_gate_and_is_notified_of_that_key_only() {
+async fn a_worker_without_a_permit_of_a_key_waits_without_its_limiter_and_is_notified_of_that_key_only() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "b"]).await;
     fill(&mut on, "other", ["a"]).await;
@@ -230,14 +230,14 @@ async fn a_worker_without_a_permit_of_a_key_waits_without_its_gate_and_is_notifi
     let (of_a, of_b) = if first.of.contains_key("a") { (first, second) } else { (second, first) };
     let waits = (worker, "other", 0);
     let none = claim_from(&mut on, waits, &["shared"], 5, &[]).await.unwrap();
-    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")));
-    assert_eq!(db.count("select cardinality(lines)::bigint from queue.gate").await, 1);
-    // The gate row now lists the fair key, so the next claim reads the permits without locking the gate row.
+    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("exhausted")));
+    assert_eq!(db.count("select cardinality(fair_ids)::bigint from queue.limiter").await, 1);
+    // The limiter row now lists the fair key, so the next claim reads the permits without locking the limiter row.
     let mut holder = connect(&db.url).await;
     let mut open = holder.begin().await.unwrap();
-    open.run("select from queue.gate for update").await;
+    open.run("select from queue.limiter for update").await;
     let none = claim_from(&mut on, waits, &["shared"], 5, &[]).await.unwrap();
-    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")));
+    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("exhausted")));
     open.rollback().await.unwrap();
     let mut listener = db.listen("wake").await;
     let mut received = async || {
@@ -246,7 +246,7 @@ async fn a_worker_without_a_permit_of_a_key_waits_without_its_gate_and_is_notifi
         loop {
             match next_payload(&mut listener).await {
                 last if last == "the last" => return received,
-                one => received += i32::from(one.starts_with("!room")),
+                one => received += i32::from(one.starts_with("!permit")),
             }
         }
     };
@@ -273,7 +273,7 @@ async fn a_turn_is_as_many_as_a_keys_limit_and_locked_jobs_are_skipped() {
     on.run("select queue.set_limit('type:t', 1, keyed => true)").await;
     let mut holder = connect(&db.url).await;
     let mut open = holder.begin().await.unwrap();
-    let first = "select id from queue.ready where line = queue.line_id('a') order by seq limit 1 for update";
+    let first = "select id from queue.ready where fair_id = queue.fair_id_of('a') order by seq limit 1 for update";
     let held: i64 = open.one(first).await;
     let some = claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
     assert_eq!((some.ids.len(), &some.of), (3, &counts([("a", 1), ("b", 1), ("c", 1)])));
@@ -295,17 +295,17 @@ async fn starts_are_counted_once_in_any_order() {
         let some = ask(&mut on, worker, two).await.unwrap();
         assert_eq!(some.ids.len(), 2);
     }
-    let wrong = "select count(*) from (select total, sum(n) over (partition by line order by at_ms) as counted from queue.rate) r
+    let wrong = "select count(*) from (select total, sum(n) over (partition by fair_id order by at_ms) as counted from queue.rate) r
         where total <> counted";
     assert_eq!(db.count(wrong).await, 0);
     claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
-    let of_each = "select count(*) from (select sum(n) as n from queue.rate group by line) r where n = 6";
+    let of_each = "select count(*) from (select sum(n) as n from queue.rate group by fair_id) r where n = 6";
     assert_eq!(db.count(of_each).await, 2, "no more than the burst of any");
     on.run("select queue.set_limit('type:t', null, 8, '1 h', keyed => true)").await;
     claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
     assert_eq!(db.count(&of_each.replace('6', "8")).await, 2);
     // The oldest starts are deleted, as if they had left the window. The remaining starts count as before.
-    on.run("delete from queue.rate r where at_ms = (select min(at_ms) from queue.rate o where o.line = r.line)").await;
+    on.run("delete from queue.rate r where at_ms = (select min(at_ms) from queue.rate o where o.fair_id = r.fair_id)").await;
     let gone = 16 - db.count("select sum(n)::bigint from queue.rate").await;
     assert_eq!(claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap().ids.len() as i64, gone);
     db.finish().await;
@@ -319,8 +319,8 @@ async fn the_cost_of_a_keys_starts_does_not_grow_with_their_number() {
     fill(&mut on, "default", keys.iter().map(String::as_str)).await;
     buffers(&mut on, worker).await;
     let few = buffers(&mut on, worker).await;
-    let begun = "insert into queue.rate (gate, line, at_ms, n, total)
-        select queue.hash('type:t'), line, queue.clock_ms() - 1000 + n, 1, n from queue.ready cross join generate_series(1, 1000) n";
+    let begun = "insert into queue.rate (limit_id, fair_id, at_ms, n, total)
+        select queue.hash('type:t'), fair_id, queue.clock_ms() - 1000 + n, 1, n from queue.ready cross join generate_series(1, 1000) n";
     on.run(begun).await;
     on.run("analyze queue.rate").await;
     buffers(&mut on, worker).await;

@@ -14,13 +14,13 @@ use super::claim_steps::{claim_from, claim_keyed as claim, counts, fill, with};
 async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
     let filled = format!(
         "with fresh as (
-           select queue.next_id() as id, queue.line_id(k) as line, k from ({keys}) k (k) cross join generate_series(1, {each})
+           select queue.next_id() as id, queue.fair_id_of(k) as fair_id, k from ({keys}) k (k) cross join generate_series(1, {each})
          ), jobs as (
-           insert into queue.job (id, lane, max_attempts, payload, line)
-           select id, queue.lane_id('default', 't', 100, false), 3, jsonb_build_object('k', k), line from fresh
+           insert into queue.job (id, lane, max_attempts, payload, fair_id)
+           select id, queue.lane_id('default', 't', 100, false), 3, jsonb_build_object('k', k), fair_id from fresh
          )
-         insert into queue.ready (lane, seq, id, line)
-         select queue.paired_lane(queue.lane_id('default', 't', 100, false)), queue.next_id(), id, line from fresh"
+         insert into queue.ready (lane, seq, id, fair_id)
+         select queue.paired_lane(queue.lane_id('default', 't', 100, false)), queue.next_id(), id, fair_id from fresh"
     );
     on.execute(AssertSqlSafe(filled)).await.unwrap();
 }
@@ -93,8 +93,7 @@ async fn the_last_key_is_found_by_the_next_claim_whichever_keys_have_no_permit()
     on.run("select queue.set_limit('type:t', null, 1, '1 h', keyed => true)").await;
     fill(&mut on, "default", ["k0"]).await;
     pour(&mut on, "select 'k' || n from generate_series(1, 20000) n", 1).await;
-    let begun =
-        "insert into queue.rate (gate, line, at_ms, n, total) select queue.hash('type:t'), line, queue.clock_ms(), 1, 1 from queue.ready";
+    let begun = "insert into queue.rate (limit_id, fair_id, at_ms, n, total) select queue.hash('type:t'), fair_id, queue.clock_ms(), 1, 1 from queue.ready";
     on.run(begun).await;
     for after in [i64::MIN, -1 << 62, 0, 1 << 62, i64::MAX] {
         let none = claim_from(&mut on, (worker, "default", after), &["type:t"], 10, &[]).await.unwrap();

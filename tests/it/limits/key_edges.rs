@@ -2,7 +2,7 @@
 
 use sqlx::{Connection as _, FromRow, PgConnection};
 use tests::{
-    Sql as _, lines,
+    Sql as _, fair_queues,
     protocol::{JobVerdict, settle},
 };
 
@@ -19,7 +19,7 @@ async fn a_bound_of_a_key_ends_under_one_limit_and_for_one_key() {
     db.finish().await;
 }
 
-/// Free permits of a key under a limit.
+/// Number of free permits of a key under a limit, and the delay in ms until the key's next start if the delay is known.
 #[derive(Debug, FromRow)]
 struct Room {
     free: Option<i64>,
@@ -27,8 +27,9 @@ struct Room {
 }
 
 async fn room(on: &mut PgConnection, limit: &str, key: &str) -> Room {
-    let room = "select free, wait_ms from queue.line_room(array[queue.hash($1)], null, array[queue.line_id('z'), queue.line_id($2)])
-        where line = queue.line_id($2)";
+    let room =
+        "select free, wait_ms from queue.free_fair_permits(array[queue.hash($1)], null, array[queue.fair_id_of('z'), queue.fair_id_of($2)])
+        where fair_id = queue.fair_id_of($2)";
     sqlx::query_as(room).bind(limit).bind(key).fetch_one(on).await.unwrap()
 }
 
@@ -43,8 +44,8 @@ async fn starts_of_a_key_leave_its_windows_gradually_and_count_for_no_other() {
     let (db, mut on, _) = with(0).await;
     on.run("select queue.set_limit('rated', null, 6, '60 s', 2, keyed => true)").await;
     // Each row of values contains a key, the seconds since its jobs began, and the number of jobs.
-    let began = "insert into queue.rate (gate, line, at_ms, n, total)
-        select queue.hash('rated'), queue.line_id(b.key), queue.clock_ms() - b.ago * 1000, b.n, sum(b.n) over (partition by b.key order by b.ago desc)
+    let began = "insert into queue.rate (limit_id, fair_id, at_ms, n, total)
+        select queue.hash('rated'), queue.fair_id_of(b.key), queue.clock_ms() - b.ago * 1000, b.n, sum(b.n) over (partition by b.key order by b.ago desc)
         from (values ('short', 30, 3), ('short', 5, 2), ('long', 50, 1), ('long', 30, 7), ('some', 40, 1), ('some', 3, 1)) b (key, ago, n)";
     on.run(began).await;
     let short = room(&mut on, "rated", "short").await;
@@ -90,14 +91,14 @@ async fn chosen(on: &mut PgConnection, all: &[i64], lanes: &[LaneOf<'_>], most: 
 }
 
 /// Statement that quarantines jobs in reverse order, so that a job's position differs from its id.
-const SUSPECTS: &str = "select queue.ensure_lane(q, 't', 100, true) from unnest('{default,other}'::text[]) q;
-    update queue.ready r set lane = queue.lane_id(q, 't', 100, true), line = null, crashes = 1, seq = 1000 - n.nth
+const QUARANTINE: &str = "select queue.ensure_lane(q, 't', 100, true) from unnest('{default,other}'::text[]) q;
+    update queue.ready r set lane = queue.lane_id(q, 't', 100, true), fair_id = null, crashes = 1, seq = 1000 - n.nth
     from unnest('{default,other}'::text[]) q, (select id, row_number() over (order by id) as nth from queue.ready) n
     where r.lane = queue.paired_lane(queue.lane_id(q, 't', 100, false)) and n.id = r.id";
 
 #[tokio::test]
 async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_maximum() {
-    const LINES: LaneOf = ("default", true, i64::MIN, 12);
+    const FAIR_JOBS: LaneOf = ("default", true, i64::MIN, 12);
     let suspects = |begin| vec![("default", false, begin, 9)];
     let three = || vec![("other", false, 0, 1), ("default", true, i64::MIN, 2), ("default", false, 0, 3)];
     let two = || vec![("default", true, i64::MIN, 9), ("other", true, i64::MIN, 9)];
@@ -110,14 +111,14 @@ async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_max
             (&[][..], &[][..]),
             (&a[..], &[][..]),
             "8",
-            vec![LINES],
+            vec![FAIR_JOBS],
             12,
             &[][..],
             &[0, 1, 2, 3, 4, 5, 6, 7][..],
         ),
-        ("no more than two", (&[], &[]), (&a, &[]), "8", vec![LINES], 2, &[], &[0, 1]),
-        ("no more than five", (&[], &[]), (&a, &[]), "8", vec![LINES], 5, &[], &[0, 1, 2, 3, 4]),
-        ("past those that others hold", (&[], &[]), (&a, &[]), "8", vec![LINES], 12, &[0, 5], &[1, 2, 3, 4, 6, 7, 8, 9]),
+        ("no more than two", (&[], &[]), (&a, &[]), "8", vec![FAIR_JOBS], 2, &[], &[0, 1]),
+        ("no more than five", (&[], &[]), (&a, &[]), "8", vec![FAIR_JOBS], 5, &[], &[0, 1, 2, 3, 4]),
+        ("past those that others hold", (&[], &[]), (&a, &[]), "8", vec![FAIR_JOBS], 12, &[0, 5], &[1, 2, 3, 4, 6, 7, 8, 9]),
         ("suspects of each key", (&["a", "a", "b", "b", "c", "c"], &["d"; 3]), (&["e"], &[]), "1", suspects(0), 9, &[], &[5, 3, 1]),
         ("two suspects", (&["a", "a", "b", "b", "c", "c"], &["d"; 3]), (&["e"], &[]), "1", suspects(0), 2, &[], &[5, 3]),
         ("from a floor on", (&["a", "a", "b", "b", "c", "c"], &["d"; 3]), (&["e"], &[]), "1", suspects(995), 9, &[], &[4, 3, 1]),
@@ -130,7 +131,7 @@ async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_max
         let (db, mut on, _) = with(0).await;
         fill(&mut on, "default", first.iter().copied()).await;
         fill(&mut on, "other", others.iter().copied()).await;
-        on.run(SUSPECTS).await;
+        on.run(QUARANTINE).await;
         fill(&mut on, "default", fair.iter().copied()).await;
         fill(&mut on, "other", far.iter().copied()).await;
         on.run(&format!("select queue.set_limit('type:t', {limit}, keyed => true)")).await;
@@ -153,7 +154,7 @@ async fn a_lease_holds_permits_of_an_unkeyed_limit_only_for_covered_jobs() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "other", ["a", "b"]).await;
     fill(&mut on, "default", ["a", "b", "c"]).await;
-    let lease = lines::claim_lines(&mut on, worker, i64::MIN, 9).await.unwrap().lease;
+    let lease = fair_queues::claim_fair(&mut on, worker, i64::MIN, 9).await.unwrap().lease;
     fill(&mut on, "other", ["a"; 5]).await;
     on.run("select queue.set_limit('type:t', 9, keyed => true), queue.set_limit('queue:other', 3)").await;
     knows(&mut on, worker).await;

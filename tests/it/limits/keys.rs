@@ -1,5 +1,5 @@
-//! Tests per-key limits. A key never exceeds its limit, regardless of the load on other keys. Jobs that wait for one key delay no other
-//! key.
+//! Tests per-key limits. A key never exceeds its limit, regardless of the load on other keys. Jobs that wait for a permit of one key do
+//! not delay the jobs of other keys.
 
 use std::time::Duration;
 
@@ -119,12 +119,12 @@ async fn a_key_with_permits_is_found_behind_a_hundred_thousand_without_and_so_ar
     set(&db, "type:rated_by_key", Limit::new().rate(1, Duration::from_hours(1)).keyed()).await;
     RatedByKey { key: "first".into() }.enqueue(&db.pool).await.unwrap();
     let begun = "with lane as (select queue.lane_id('default', 'rated_by_key', 100, false) as lane),
-        fresh as materialized (select queue.next_id() as id, 'k' || n as key, queue.line_id('k' || n) as line from generate_series(1, 100000) n),
-        jobs as (insert into queue.job (id, lane, max_attempts, payload, line)
-          select id, lane, 3, jsonb_build_object('key', key), line from fresh cross join lane),
-        rates as (insert into queue.rate (gate, line, at_ms, n, total)
-          select queue.hash('type:rated_by_key'), line, queue.clock_ms(), 1, 1 from fresh)
-        insert into queue.ready (lane, seq, id, line) select queue.paired_lane(lane), queue.next_id(), id, line from fresh cross join lane";
+        fresh as materialized (select queue.next_id() as id, 'k' || n as key, queue.fair_id_of('k' || n) as fair_id from generate_series(1, 100000) n),
+        jobs as (insert into queue.job (id, lane, max_attempts, payload, fair_id)
+          select id, lane, 3, jsonb_build_object('key', key), fair_id from fresh cross join lane),
+        rates as (insert into queue.rate (limit_id, fair_id, at_ms, n, total)
+          select queue.hash('type:rated_by_key'), fair_id, queue.clock_ms(), 1, 1 from fresh)
+        insert into queue.ready (lane, seq, id, fair_id) select queue.paired_lane(lane), queue.next_id(), id, fair_id from fresh cross join lane";
     db.run(begun).await;
     db.run_while(worker(&db).register::<RatedByKey>(), async {
         for n in 1..10 {

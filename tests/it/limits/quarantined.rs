@@ -95,7 +95,7 @@ async fn a_worker_that_waits_to_try_a_quarantined_job_does_not_spin_for_due_limi
         }
     }
     db.until_count("select count(*) from effect", 4).await;
-    db.until_count("select count(*) from queue.gate where wanted", 4).await;
+    db.until_count("select count(*) from queue.limiter where has_waiters", 4).await;
     let mut tx = db.pool.begin().await.unwrap();
     let suspect = Do::ok().enqueue(&mut tx).await.unwrap().id();
     let suspected = format!(

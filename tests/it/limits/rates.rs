@@ -16,7 +16,7 @@ use tests::{Marked, TestDb, WorkerProcess, eventually};
 
 use super::{BEGUN, ENDED, Unlimited, begun, fresh, most_within, set, span, worker};
 
-/// Job whose first attempt fails with `slow_down`, as if a service had returned status 429.
+/// Job whose first attempt fails with `slow_down` if `refuse` is set, as if a service had returned status 429.
 #[job(limit(name = "service", concurrency = 5), backoff = fixed("10ms"), max_attempts = 3)]
 #[derive(Serialize, Deserialize)]
 struct Refused {
@@ -147,15 +147,15 @@ async fn a_handler_that_slows_down_slows_everything_under_its_limit_and_its_atte
         worker(),
         db.run_while(worker(), async {
             Refused { refuse: true }.enqueue(&db.pool).await.unwrap();
-            db.until_count("select count(*) from queue.gate where not_before > now()", 1).await;
+            db.until_count("select count(*) from queue.limiter where not_before > now()", 1).await;
             for _ in 0..5 {
                 Refused { refuse: false }.enqueue(&db.pool).await.unwrap();
                 Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
             }
             db.until_count(&begun("job_type = 'unlimited'"), 5).await;
             db.until_count(&begun("job_type = 'refused'"), 6).await;
-            let waits = "select count(*) from queue.gate g, asked a where g.not_before >= a.at + interval '1500 ms'";
-            let early = "select count(*) from queue.gate g, effect_span s where s.job_type = 'refused' and s.began < g.not_before";
+            let waits = "select count(*) from queue.limiter g, asked a where g.not_before >= a.at + interval '1500 ms'";
+            let early = "select count(*) from queue.limiter g, effect_span s where s.job_type = 'refused' and s.began < g.not_before";
             assert_eq!((db.count(waits).await, db.count(early).await), (1, 0));
             db.until_count("select count(*) from queue.done where attempts = 2", 1).await;
         }),

@@ -40,7 +40,7 @@ async fn an_operators_limit_overrides_code_immediately_and_across_deploys_until_
     db.finish().await;
 }
 
-/// Observes the jobs that start from now on. Checks that none of them starts while `others` other jobs are running.
+/// Waits until the current leases have ended. Checks that none of the next jobs starts while `others` or more other jobs are running.
 async fn none_begins_beside(db: &TestDb, others: i64) {
     let now = "select clock_timestamp()";
     let set_at: chrono::DateTime<chrono::Utc> = db.one(now).await;
@@ -143,7 +143,7 @@ async fn a_limit_on_an_earlier_name_of_a_type_counts_what_runs_under_the_new_one
         db.until_count(BEGUN, 1).await;
         set(&db, "type:limited_before", Limit::new().concurrency(1)).await;
         let next = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
-        let adopted = "select count(*) from queue.gate where gate = queue.hash('type:limited_before') and adopted > 0";
+        let adopted = "select count(*) from queue.limiter where limit_id = queue.hash('type:limited_before') and adopted > 0";
         db.until_count(adopted, 1).await;
         let limits = Queue::new(&db.pool).limits().await.unwrap();
         let limit = limits.into_iter().find(|limit| limit.name == "type:limited_before").unwrap();

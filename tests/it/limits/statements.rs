@@ -44,7 +44,7 @@ async fn a_claim_takes_at_most_the_free_permits_and_a_waiting_one_sees_the_first
     one.run(part).await;
     let none = claim(&mut two, worker, &["type:t"], &["default"], 5, &[first.token]).await.unwrap();
     assert_eq!(none.ids.len(), 0, "no worker has reported it yet");
-    one.run("update queue.gate set read_at = '-infinity'").await;
+    one.run("update queue.limiter set read_at = '-infinity'").await;
     let fourth = claim(&mut two, worker, &["type:t"], &["default"], 5, &[]).await.unwrap();
     assert_eq!((fourth.ids.len(), held(&db).await), (1, 3));
     db.finish().await;
@@ -92,8 +92,8 @@ async fn of_several_limits_each_must_have_a_permit() {
         Fill("default", "9"),
         Run("select queue.set_limit('type:t', 5), queue.set_limit('queue:default', 2), queue.set_limit('queue:other', 1)"),
         TakesUnder(false, &["type:t", "queue:default"], "default", 9, "2", Some("full")),
-        // Only the limit without free permits is marked as wanted.
-        Count("select count(*) from queue.gate where wanted", 1),
+        // Only the limit without free permits has waiters.
+        Count("select count(*) from queue.limiter where has_waiters", 1),
         Fill("other", "3"),
         TakesUnder(false, &["type:t", "queue:other"], "other", 9, "1", Some("full")),
         Count("select sum(n)::bigint from queue.permit", 6),
@@ -106,7 +106,7 @@ async fn of_several_limits_each_must_have_a_permit() {
 #[tokio::test]
 async fn above_a_rate_the_claim_reports_when_enough_starts_will_have_left_the_window() {
     let (db, mut on, worker) = with(1).await;
-    let began = "select queue.set_limit('type:t', null, 3, '1 h'); insert into queue.rate (gate, at_ms, n)
+    let began = "select queue.set_limit('type:t', null, 3, '1 h'); insert into queue.rate (limit_id, at_ms, n)
       select queue.hash('type:t'), queue.clock_ms() - ago, 3 from unnest('{1800000,600000}'::bigint[]) ago";
     on.run(began).await;
     let claimed = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_worker_without_a_permit_is_notified_once_of_one_that_no_other_needs()
         on.run(&format!("select queue.set_limit('shared', 2), queue.set_limit('type:t', 9, keyed => {by_key})")).await;
         fill(&mut on, "default", ["a", "b", "c"]).await;
         if !by_key {
-            on.run("update queue.ready set line = null, lane = queue.lane_id('default', 't', 100, false)").await;
+            on.run("update queue.ready set fair_id = null, lane = queue.lane_id('default', 't', 100, false)").await;
         }
         let claim = async |on: &mut PgConnection, most: i32, freed: &[Uuid]| {
             if by_key {
@@ -140,7 +140,7 @@ async fn a_worker_without_a_permit_is_notified_once_of_one_that_no_other_needs()
             claim(&mut on, 0, &[first.token]).await;
         }
         on.run("select pg_notify(queue.channel('wake'), 'the last')").await;
-        let (room, mut received) = (format!("!room {}", db.count("select queue.hash('shared')").await), Vec::new());
+        let (room, mut received) = (format!("!permit {}", db.count("select queue.hash('shared')").await), Vec::new());
         while received.last().is_none_or(|last| last != "the last") {
             received.push(next_payload(&mut listener).await);
         }
@@ -158,10 +158,10 @@ async fn no_window_has_more_starts_than_its_rate_nor_a_short_one_more_than_its_b
             fill(&mut on, "default", [*key; 14]).await;
         }
         if !by_key {
-            on.run("update queue.ready set line = null, lane = queue.lane_id('default', 't', 100, false)").await;
+            on.run("update queue.ready set fair_id = null, lane = queue.lane_id('default', 't', 100, false)").await;
         }
         on.run(&format!("select queue.set_limit('type:t', null, 6, '600 ms', 2, keyed => {by_key})")).await;
-        let (mut taken, closes) = (0, if by_key { "lines" } else { "rate" });
+        let (mut taken, closes) = (0, if by_key { "exhausted" } else { "rate" });
         while taken < 14 * keys.len() {
             let claimed = if by_key {
                 claim_keyed(&mut on, worker, &["type:t"], 50, &[]).await.unwrap()
@@ -178,7 +178,7 @@ async fn no_window_has_more_starts_than_its_rate_nor_a_short_one_more_than_its_b
             }
         }
         for (range, most) in [(599, 6), (199, 2)] {
-            let window = format!("partition by line order by at_ms range between {range} preceding and current row");
+            let window = format!("partition by fair_id order by at_ms range between {range} preceding and current row");
             let found = db.count(&format!("select max(n)::bigint from (select sum(n) over ({window}) as n from queue.rate) w")).await;
             assert!(found <= most, "by key: {by_key}: {found} within {range} ms");
         }
@@ -234,16 +234,19 @@ async fn limits_are_checked_and_become_visible_in_the_order_of_their_numbers() {
         ("select queue.set_limit('x', null, 1)", "bound_rate_is_whole"),
         ("select queue.set_limit('x', null, 3, '1 s', 4)", "bound_burst_in_range"),
         ("select queue.set_limit('x', 1, reason => repeat('x', 1001))", "bound_reason_is_short"),
-        ("insert into queue.gate (gate) values (1), (1)", "gate_pkey"),
-        ("insert into queue.permit (gate, place, token, n) select 1, 1, gen_random_uuid(), 1 from generate_series(1, 2)", "permit_pkey"),
-        ("insert into queue.rate (gate, at_ms, n) values (1, 1, 1), (1, 1, 1)", "rate_pkey"),
+        ("insert into queue.limiter (limit_id) values (1), (1)", "limiter_pkey"),
+        (
+            "insert into queue.permit (limit_id, place, token, n) select 1, 1, gen_random_uuid(), 1 from generate_series(1, 2)",
+            "permit_pkey",
+        ),
+        ("insert into queue.rate (limit_id, at_ms, n) values (1, 1, 1), (1, 1, 1)", "rate_pkey"),
         ("insert into queue.bound_type values ('t', 'x'), ('t', 'x')", "bound_type_pkey"),
         ("insert into queue.bound (name, by_operator, number, revision) values ('x', true, 1, 1), ('x', true, 1, 1)", "bound_pkey"),
         ("select queue.set_limit_key('a b', 'k', 1)", "key_bound_name_is_a_name"),
         ("select queue.set_limit_key('x', 'k', -1)", "key_bound_concurrency_in_range"),
-        ("insert into queue.key_bound (name, line, key, concurrency) values ('x', 1, 'k', 1)", "key_bound_line_is_its_key"),
+        ("insert into queue.key_bound (name, fair_id, key, concurrency) values ('x', 1, 'k', 1)", "key_bound_fair_id_is_its_hash"),
         (
-            "insert into queue.key_bound (name, line, key, concurrency) select 'x', queue.line_id('k'), 'k', 1 from generate_series(1, 2)",
+            "insert into queue.key_bound (name, fair_id, key, concurrency) select 'x', queue.fair_id_of('k'), 'k', 1 from generate_series(1, 2)",
             "key_bound_pkey",
         ),
     ] {
@@ -272,7 +275,7 @@ async fn limits_are_checked_and_become_visible_in_the_order_of_their_numbers() {
         assert_eq!(db.count("select count(*) from queue.bound where keyed").await, keyed, "{statement}");
         assert!(statement.contains("unset") || db.count(revision).await > before, "workers see that something has changed: {statement}");
     }
-    assert_eq!(db.rows_of(&["gate"]).await, 0, "nothing is left of it");
+    assert_eq!(db.rows_of(&["limiter"]).await, 0, "nothing is left of it");
     db.finish().await;
 }
 
@@ -317,10 +320,10 @@ async fn a_claim_takes_up_to_each_lanes_maximum_from_its_floor_and_skips_locked_
     // A fair lane provides only jobs with a fair key, and a plain lane only jobs without one.
     let plain: Vec<i64> = on.all("select id from queue.ready order by id").await;
     let fair: Vec<i64> = on.all("select queue.enqueue('t', '{}', '{\"fair\": \"a\"}') from generate_series(1, 4)").await;
-    let lined = ("default", true, i64::MIN, 9);
+    let paired = ("default", true, i64::MIN, 9);
     assert_eq!(take(&mut on, &[("default", true, i64::MIN, 2)], 9).await.0, fair[..2]);
     assert_eq!(take(&mut on, &[("default", false, 0, 9)], 9).await.0, plain);
-    assert_eq!(take(&mut on, &[lined], 9).await.0, fair[2..]);
+    assert_eq!(take(&mut on, &[paired], 9).await.0, fair[2..]);
     db.finish().await;
 }
 

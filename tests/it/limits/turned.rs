@@ -49,7 +49,7 @@ async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothin
             true,
             "select queue.set_limit('type:t', 2, keyed => true)",
             (0, "unknown"),
-            (2, "lines"),
+            (2, "exhausted"),
         ),
         (
             "not one of each key, but one in all",
@@ -90,16 +90,16 @@ async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothin
         let under_way = async move { claims(&mut two, by_key, 9, &freed).await };
         let claimed = held_up(&db, first.token, under_way, async |operator| operator.run(turns).await).await;
         assert_eq!((claimed.ids.len(), claimed.closed.as_deref()), (taken.0, Some(taken.1)), "{name}");
-        tests::lines::line_up(&mut on, 100).await.unwrap();
+        tests::fair_queues::move_to_fair_lanes(&mut on, 100).await.unwrap();
         let claimed = claims(&mut on, true, 9, &[]).await;
         assert_eq!((claimed.ids.len(), claimed.closed.as_deref()), (next.0, Some(next.1)), "{name}");
         db.finish().await;
     }
 }
 
-/// Under an isolation level above read committed, an operator may still see a gate row that another operator has deleted.
+/// Under an isolation level above read committed, an operator may still see a limiter row that another operator has deleted.
 #[tokio::test]
-async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
+async fn a_limit_that_is_set_again_while_it_is_unset_has_a_limiter() {
     let (db, mut on, worker) = with(1).await;
     on.run("select queue.set_limit('type:t', 1)").await;
     let mut one = on.begin().await.unwrap();

@@ -11,20 +11,20 @@ use super::{BEGUN, CLAIMS, ENDED, begun, count_claims, fresh, narrow, set, span,
 
 /// Set of identical jobs: type, queue, priority, number of jobs, and duration of each job in ms.
 #[derive(Clone, Copy)]
-struct Lot(&'static str, &'static str, i16, i64, u64);
+struct JobSet(&'static str, &'static str, i16, i64, u64);
 
-async fn enqueue(on: &mut PgConnection, Lot(job_type, queue, priority, count, ms): Lot) -> Vec<JobId> {
+async fn enqueue(on: &mut PgConnection, JobSet(job_type, queue, priority, count, ms): JobSet) -> Vec<JobId> {
     on.all(&format!(
         "select queue.enqueue('{job_type}', '{{\"ms\": {ms}}}', '{{\"queue\": \"{queue}\", \"priority\": {priority}}}') from generate_series(1, {count})"
     ))
     .await
 }
 
-/// Enqueues all lots in one transaction. Returns the first job.
-async fn enqueue_all(db: &TestDb, lots: &[Lot]) -> JobId {
+/// Enqueues all sets in one transaction. Returns the first job.
+async fn enqueue_all(db: &TestDb, sets: &[JobSet]) -> JobId {
     let (mut tx, mut jobs) = (db.pool.begin().await.unwrap(), Vec::new());
-    for lot in lots {
-        jobs.extend(enqueue(&mut tx, *lot).await);
+    for set_of_jobs in sets {
+        jobs.extend(enqueue(&mut tx, *set_of_jobs).await);
     }
     tx.commit().await.unwrap();
     jobs[0]
@@ -47,9 +47,9 @@ async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
     let many: Vec<String> = (0..16).map(|n| format!("q{n}")).collect();
     // Each case has queues with limits, a type whose lane of higher priority is empty, and the job that must not wait.
     for (name, queues, empty, job) in [
-        ("those under a limit, a job without one", &[][..], "limited", Lot("unlimited", "default", 100, 1, SLOW)),
-        ("those under a limit, one under another", &[], "shared_one", Lot("limited", "default", 100, 1, SLOW)),
-        ("those of many limits, one under the last", &many, "limited", Lot("unlimited", "last", 100, 1, 0)),
+        ("those under a limit, a job without one", &[][..], "limited", JobSet("unlimited", "default", 100, 1, SLOW)),
+        ("those under a limit, one under another", &[], "shared_one", JobSet("limited", "default", 100, 1, SLOW)),
+        ("those of many limits, one under the last", &many, "limited", JobSet("unlimited", "last", 100, 1, 0)),
     ] {
         let db = with_limits(&["type:limited", "queue:last"]).await;
         count_claims(&db).await;
@@ -57,7 +57,7 @@ async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
             set(&db, &format!("queue:{queue}"), Limit::new().concurrency(5)).await;
             db.run(&format!("select queue.enqueue('unlimited', '{{\"ms\": 0}}', '{{\"queue\": \"{queue}\", \"priority\": 200}}')")).await;
         }
-        enqueue_all(&db, &[Lot(empty, "default", 200, 1, SLOW)]).await;
+        enqueue_all(&db, &[JobSet(empty, "default", 200, 1, SLOW)]).await;
         enqueue_all(&db, &[job]).await;
         let worker = if queues.is_empty() { narrow(&db, 1) } else { worker(&db) };
         db.run_while(worker, async {
@@ -77,43 +77,55 @@ async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
 }
 
 /// Maximum number of jobs that a worker has already claimed when it learns of jobs with a higher priority.
-const IN_THE_AIR: i64 = 9;
+const CLAIMED_AHEAD: i64 = 9;
 
 /// Duration in ms of jobs of a lower priority. These jobs are claimed in advance, but take longer than a claim on a busy machine.
 const LOWER: u64 = 50;
 
-/// With one slot, at most [`IN_THE_AIR`] jobs of the priority `lower` begin before the last job of the priority `better`.
+/// With one slot, at most [`CLAIMED_AHEAD`] jobs of the priority `lower` begin before the last job of the priority `better`.
 #[tokio::test]
 async fn better_jobs_begin_before_lower_ones_beside_an_empty_better_lane() {
-    for (name, limits, lots, lower, better) in [
+    for (name, limits, sets, lower, better) in [
         (
             "better ones under a limit",
             &["type:limited"][..],
-            [Lot("unlimited", "default", 200, 1, 0), Lot("unlimited", "default", 30, 60, LOWER), Lot("limited", "default", 100, 20, 10)],
+            [
+                JobSet("unlimited", "default", 200, 1, 0),
+                JobSet("unlimited", "default", 30, 60, LOWER),
+                JobSet("limited", "default", 100, 20, 10),
+            ],
             30,
             100,
         ),
         (
             "better ones without a limit",
             &["type:limited"],
-            [Lot("limited", "default", 250, 1, 0), Lot("limited", "default", 100, 60, LOWER), Lot("unlimited", "default", 200, 20, 10)],
+            [
+                JobSet("limited", "default", 250, 1, 0),
+                JobSet("limited", "default", 100, 60, LOWER),
+                JobSet("unlimited", "default", 200, 20, 10),
+            ],
             100,
             200,
         ),
         (
             "better ones under another limit",
             &["type:limited", "shared"],
-            [Lot("shared_one", "default", 250, 1, 0), Lot("shared_one", "default", 30, 60, LOWER), Lot("limited", "default", 100, 20, 10)],
+            [
+                JobSet("shared_one", "default", 250, 1, 0),
+                JobSet("shared_one", "default", 30, 60, LOWER),
+                JobSet("limited", "default", 100, 20, 10),
+            ],
             30,
             100,
         ),
     ] {
         let db = with_limits(limits).await;
-        enqueue_all(&db, &lots).await;
+        enqueue_all(&db, &sets).await;
         db.run_while(narrow(&db, 1), db.until_count(&begun(&format!("priority = {better}")), 20)).await;
         let earlier = begun(&format!("priority = {lower} and n < (select max(n) from span where priority = {better})"));
         let earlier = db.count(&earlier).await;
-        assert!(earlier <= IN_THE_AIR, "{name}: {earlier} of a lower priority began before the last of the better ones");
+        assert!(earlier <= CLAIMED_AHEAD, "{name}: {earlier} of a lower priority began before the last of the better ones");
         db.finish().await;
     }
 }
@@ -125,10 +137,10 @@ async fn kinds_of_equal_priority_take_turns() {
     let types = ["job_type = 'limited'", "job_type in ('unlimited', 'shared_one')"];
     let queues = ["queue = 'a'", "queue = 'b'", "queue = 'c'"];
     // Jobs of both kinds take longer than a claim, so that jobs of each kind are always waiting.
-    let with_and_without = [Lot("limited", "default", 100, 40, 30), Lot("unlimited", "default", 100, 40, 30)];
-    let of_two_limits = [Lot("limited", "default", 100, 40, 5), Lot("shared_one", "default", 100, 40, 5)];
-    let lanes = ["a", "b", "c"].map(|queue| Lot("unlimited", queue, 100, 20, 5));
-    for (name, slots, limit, lots, (first, least), kinds) in [
+    let with_and_without = [JobSet("limited", "default", 100, 40, 30), JobSet("unlimited", "default", 100, 40, 30)];
+    let of_two_limits = [JobSet("limited", "default", 100, 40, 5), JobSet("shared_one", "default", 100, 40, 5)];
+    let lanes = ["a", "b", "c"].map(|queue| JobSet("unlimited", queue, 100, 20, 5));
+    for (name, slots, limit, sets, (first, least), kinds) in [
         ("with a limit and without one", 1, ("type:limited", 50), &with_and_without[..], (50, 15), &types[..]),
         ("the same with three slots", 3, ("type:limited", 50), &with_and_without, (50, 15), &types),
         ("under limits of their own", 1, ("type:limited", 3), &of_two_limits, (40, 10), &types),
@@ -140,8 +152,8 @@ async fn kinds_of_equal_priority_take_turns() {
         let worker = if slots == 10 { worker(&db) } else { narrow(&db, slots) };
         db.run_while(worker, async {
             db.until_asleep().await;
-            enqueue_all(&db, lots).await;
-            db.until_count(ENDED, lots.iter().map(|lot| lot.3).sum()).await;
+            enqueue_all(&db, sets).await;
+            db.until_count(ENDED, sets.iter().map(|set_of_jobs| set_of_jobs.3).sum()).await;
         })
         .await;
         for kind in kinds {
@@ -156,15 +168,15 @@ async fn kinds_of_equal_priority_take_turns() {
 #[tokio::test]
 async fn an_urgent_job_with_a_limit_or_without_one_begins_before_others_that_wait() {
     for (name, crowd, urgent, most) in [
-        ("without a limit, before those that a limit has room for", Lot("limited", "default", 100, 600, 30), "unlimited", 60),
-        ("under a limit, before those without one", Lot("unlimited", "default", 100, 600, 30), "limited", 60),
+        ("without a limit, before those that a limit has room for", JobSet("limited", "default", 100, 600, 30), "unlimited", 60),
+        ("under a limit, before those without one", JobSet("unlimited", "default", 100, 600, 30), "limited", 60),
     ] {
         let db = with_limits(&["type:limited"]).await;
         enqueue_all(&db, &[crowd]).await;
         db.run_while(narrow(&db, 1), async {
             eventually("some have run", async || db.count(ENDED).await >= 3).await;
             for _ in 0..3 {
-                let urgent = enqueue_all(&db, &[Lot(urgent, "default", 200, 1, 0)]).await;
+                let urgent = enqueue_all(&db, &[JobSet(urgent, "default", 200, 1, 0)]).await;
                 let before = db.count(ENDED).await;
                 db.until(urgent, JobState::Completed).await;
                 let between = begun(&format!("n < (select n from span where job = {urgent}) and n > {before}"));
@@ -204,7 +216,7 @@ async fn with_aging_better_jobs_starve_none_with_or_without_a_limit() {
         db.run_while(narrow(&db, 1).register::<Once>().aging(Duration::from_millis(100)), async {
             eventually("some have run", async || db.count(ENDED).await >= 3).await;
             for _ in 0..3 {
-                db.until(enqueue_all(&db, &[Lot("unlimited", "default", 30, 1, 0)]).await, JobState::Completed).await;
+                db.until(enqueue_all(&db, &[JobSet("unlimited", "default", 30, 1, 0)]).await, JobState::Completed).await;
             }
             let better = "select count(*) from queue.jobs where job_type = 'limits_once_more' and state in ('ready', 'running')";
             assert!(db.count(better).await > 20, "{limit}: better ones were waiting all the time");
@@ -222,14 +234,14 @@ async fn better_jobs_of_one_queue_delay_limited_ones_of_their_own_queue_and_of_n
     for slots in [1, 50] {
         let db = with_limits(&["type:limited"]).await;
         // Run one job in each lane first, so that the worker has found both lanes.
-        enqueue_all(&db, &["a", "b"].map(|queue| Lot("limited", queue, 100, 1, 0))).await;
+        enqueue_all(&db, &["a", "b"].map(|queue| JobSet("limited", queue, 100, 1, 0))).await;
         db.run_while(narrow(&db, slots).register::<Once>(), async {
             db.until_count(ENDED, 2).await;
             once_more(&db, 200, "a").await;
             eventually("some have run", async || db.count(BEGUN).await > 5).await;
-            let held = enqueue_all(&db, &[Lot("limited", "a", 100, 1, 0)]).await;
+            let held = enqueue_all(&db, &[JobSet("limited", "a", 100, 1, 0)]).await;
             for _ in 0..3 {
-                db.until(enqueue_all(&db, &[Lot("limited", "b", 100, 1, 0)]).await, JobState::Completed).await;
+                db.until(enqueue_all(&db, &[JobSet("limited", "b", 100, 1, 0)]).await, JobState::Completed).await;
             }
             assert_eq!(db.state(held).await, Some(JobState::Ready), "with {slots} slots: better ones go first");
         })

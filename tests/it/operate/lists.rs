@@ -40,7 +40,7 @@ const FILL: &str = "
 ";
 
 /// Filters, each with the equivalent condition on the view `queue.jobs`.
-const ASKED: [(&str, &str); 16] = [
+const QUERIES: [(&str, &str); 16] = [
     ("", "true"),
     ("state => 'ready'", "state = 'ready'"),
     ("state => 'ready', queue => 'q3'", "state = 'ready' and queue = 'q3'"),
@@ -91,7 +91,7 @@ async fn a_list_of_a_large_store_shows_every_job_once_and_the_newest_first() {
     assert!(large, "it is not read whole");
     let seen = "create temporary table seen as select id, state, queue, job_type, error, meta from queue.jobs";
     sqlx::raw_sql(seen).execute(&mut connection).await.unwrap();
-    for (arguments, means) in ASKED {
+    for (arguments, means) in QUERIES {
         let sql = format!("select id from seen where {means} order by id desc");
         let there: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await.unwrap();
         assert!(there.len() > 3 || means == "false", "{arguments}: {}", there.len());

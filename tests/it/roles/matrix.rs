@@ -33,13 +33,13 @@ cancel_waiting_all wo
 capacities ro
 channel pmw
 children ro
+choose_fair w
 choose_keyed w
-choose_lines w
 choose_of_keys w
 choose_under_keys w
+claim_fair w
 claim_keyed w
 claim_limited w
-claim_lines w
 clock_ms w
 close_gather w
 consume_end_hints w
@@ -78,7 +78,9 @@ find o
 fire_ticks w
 forget_gathers w
 forget_keys w
+free_fair_permits w
 free_permits w
+full_fair_ids w
 full_limits ro
 gathers ro
 hash wo
@@ -97,16 +99,14 @@ is_name w
 is_trusted pmwo
 job_states pmw
 join_name wro
-key_line ro
+key_queue ro
+key_starts w
 lane_floors wro
 lane_id wo
 leave_waiter pmw
 limit_awaits w
 limit_keys ro
 limits ro
-line_room w
-line_starts w
-lines_waiting w
 link_flow pmw
 list o
 list_page o
@@ -123,7 +123,7 @@ node_dependencies pmw
 node_error pmw
 nodes ro
 notify w
-notify_free_lines w
+notify_free_fair_queues w
 notify_free_permits w
 oldest wro
 open_gather w
@@ -236,13 +236,12 @@ expiry w:S
 failure w:SID r:S o:S
 failure_default r:id o:id
 fire w:SUD r:S o:S
-gate w:SU r:S o:S
 gather w:SIUD r:S o:S
 gather_hint w:SIUD
 gather_part w:SIUD
 id_seq w:select,usage
 idle w:SIUD
-job w:SD r:id,lane,max_attempts,key,meta,system,line o:id,lane,max_attempts,payload,key,meta,system,line
+job w:SD r:id,lane,max_attempts,key,meta,system,fair_id o:id,lane,max_attempts,payload,key,meta,system,fair_id
 job_default r:id o:id
 jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta,system,version o:S
 key_bound w:S r:S o:S
@@ -250,6 +249,7 @@ key_hint w:SIUD
 key_seq w:usage
 lane w:SIUD r:S o:S
 lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
+limiter w:SU r:S o:S
 log w:SIUD r:S o:S
 map_batch w:SIUD
 migration w:S r:S o:S
@@ -257,7 +257,7 @@ node w:SIUD r:S o:S
 node_hint w:SIUD
 parked w:SIUD r:S o:S
 paused w:S r:S o:S
-permit w:SIUD r:gate,place,n o:gate,place,n
+permit w:SIUD r:limit_id,place,n o:limit_id,place,n
 permit_seq w:usage
 progress w:SIUD r:id,attempt,updated_at,fraction,stage,counts o:id,attempt,updated_at,fraction,stage,counts,checkpoint
 rate w:SIUD r:S o:S

@@ -36,10 +36,10 @@ choose_ready wro
 choose_running wro
 choose_scheduled wro
 claim w
+claim_fair w
 claim_keyed w
 claim_late w
 claim_limited w
-claim_lines w
 clear_progress w
 close_gather w
 confirm w

@@ -82,7 +82,7 @@ async fn the_tables_of_keys_refuse_rows_that_our_statements_never_write() {
         ("unique_key_held_is_known", "unique_key values (gen_random_uuid(), 1, 'dead', null)"),
         ("unique_key_has_its_time", "unique_key values (gen_random_uuid(), 1, 'until', null)"),
         ("unique_key_has_its_time", "unique_key values (gen_random_uuid(), 1, 'live', now())"),
-        ("blocked_line", "blocked values (1, 1, 1, 1), (1, 1, 2, 1)"),
+        ("blocked_pkey", "blocked values (1, 1, 1, 1), (1, 1, 2, 1)"),
         ("active_key_is_one", "active_key values (1, 1, 1), (1, 2, 2)"),
         ("key_hint_order", "key_hint (seq, key) values (1, 1), (1, 2)"),
     ] {

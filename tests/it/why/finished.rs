@@ -17,7 +17,7 @@ async fn each_end_is_shown_with_its_attempts_and_requeued_by_the_command() {
         completes(&db, late).await;
         let cause = first(&db, late, CauseKind::Completed).await;
         assert_eq!((cause.facts["failures"].as_array().unwrap().len(), fact(&cause, "attempts")), (2, &3.into()), "{cause:?}");
-        let dead = Do { act: Act::Anew(Box::new(Act::Terminal("no way\nout".into())), Box::new(Act::Ok(String::new()))) };
+        let dead = Do { act: Act::FirstThen(Box::new(Act::Terminal("no way\nout".into())), Box::new(Act::Ok(String::new()))) };
         let dead = dead.enqueue(&db.pool).await.unwrap().id();
         db.until(dead, JobState::Dead).await;
         let cause = first(&db, dead, CauseKind::Dead).await;

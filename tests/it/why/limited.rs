@@ -143,7 +143,7 @@ async fn a_session_that_has_a_limit_locked_is_named_and_ended_by_the_statement()
         until_known(&db).await;
         completes(&db, ok(&db).await).await;
         let mut holder = connect(&db).await;
-        run(&mut holder, "set application_name = 'by hand'; begin; select from queue.gate for update").await;
+        run(&mut holder, "set application_name = 'by hand'; begin; select from queue.limiter for update").await;
         let job = ok(&db).await;
         let cause = until_first(&db, job, CauseKind::LimitLocked).await;
         assert_eq!((fact(&cause, "limit"), &cause.facts["sessions"][0]["application"]), (&"type:do".into(), &"by hand".into()));

@@ -106,7 +106,7 @@ async fn higher_priorities_that_cannot_begin_do_not_delay_it() {
 }
 
 #[tokio::test]
-async fn for_a_fair_key_the_jobs_of_its_line_are_counted() {
+async fn for_a_fair_key_the_jobs_of_its_fair_queue_are_counted() {
     let db = TestDb::new().await;
     let fair = async |key: &str| Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).fair(key).await.unwrap().id();
     db.run_while(one_at_a_time(&db), async {
@@ -118,8 +118,8 @@ async fn for_a_fair_key_the_jobs_of_its_line_are_counted() {
         let job = fair("b").await;
         eventually("some are queued before it", async || ask(&db, job).await.first().kind == CauseKind::Behind).await;
         let cause = first(&db, job, CauseKind::Behind).await;
-        let before = format!("select count(*) from queue.ready where line = queue.line_id('b') and id < {job}");
-        assert_eq!((fact(&cause, "ahead"), fact(&cause, "in_line")), (&db.count(&before).await.into(), &true.into()), "{cause:?}");
+        let before = format!("select count(*) from queue.ready where fair_id = queue.fair_id_of('b') and id < {job}");
+        assert_eq!((fact(&cause, "ahead"), fact(&cause, "is_fair")), (&db.count(&before).await.into(), &true.into()), "{cause:?}");
         assert!(cause.message.contains("of its fairness key are queued before it"), "{}", cause.message);
         go(&db).await;
         completes(&db, job).await;

@@ -142,7 +142,7 @@ async fn a_job_behind_the_head_of_its_key_shows_the_heads_state() {
     Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("another").after(Duration::from_hours(1)).await.unwrap();
     let keyed = async |act: Act| Do { act }.enqueue(&db.pool).key("k").key_policy(KeyPolicy::Block).await.unwrap().id();
     db.run_while(super::worker(&db), async {
-        let dies = Act::Anew(Box::new(Act::Terminal("not today".into())), Box::new(Act::UntilGo(Box::new(Act::Ok(String::new())))));
+        let dies = Act::FirstThen(Box::new(Act::Terminal("not today".into())), Box::new(Act::UntilGo(Box::new(Act::Ok(String::new())))));
         let head = keyed(dies).await;
         db.until(head, JobState::Dead).await;
         let (between, job) = (keyed(Act::Ok(String::new())).await, keyed(Act::Ok(String::new())).await);

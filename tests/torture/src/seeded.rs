@@ -130,8 +130,8 @@ pub const BUGS: [Bug; 19] = [
         scene: "unreadable",
         edits: &[edit(
             CLAIMED,
-            "totals.record(lanes, &in_lines, block_scan.is_none() || rows.len() >= self.request.most);",
-            "totals.record(lanes, &in_lines, block_scan.is_none() || rows.len() >= self.request.most);
+            "totals.record(lanes, &fair_jobs, block_scan.is_none() || rows.len() >= self.request.most);",
+            "totals.record(lanes, &fair_jobs, block_scan.is_none() || rows.len() >= self.request.most);
         let readable = |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok();
         if !claimed.iter().all(|(_, _, job)| job.job.payload.as_deref().is_some_and(readable)) {
             claimed.iter_mut().for_each(|(_, _, job)| job.job.payload = None);

@@ -19,7 +19,7 @@ const MAX_FINDINGS: i32 = 20;
 struct ExhaustedLimit {
     name: String,
     /// Hash of the key, which is also the id of the key's fair queue; `None` if the limit is not keyed.
-    line: Option<i64>,
+    fair_id: Option<i64>,
     /// Text of the key, if the key has individual settings.
     key: Option<String>,
     used: i64,
@@ -41,9 +41,9 @@ pub(super) async fn find_exhausted_limits(on: &mut PgConnection, store: Store, c
 
 fn describe(limit: &ExhaustedLimit) -> String {
     let ExhaustedLimit { name, used, concurrency, waiting, .. } = limit;
-    let of = match (&limit.key, limit.line) {
+    let of = match (&limit.key, limit.fair_id) {
         (Some(key), _) => format!(" for key {key}"),
-        (None, Some(line)) => format!(" for the key of line {line}"),
+        (None, Some(fair_id)) => format!(" for the key of the fair queue {fair_id}"),
         (None, None) => String::new(),
     };
     let more = if limit.partial { " or more" } else { "" };

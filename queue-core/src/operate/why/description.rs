@@ -359,7 +359,7 @@ fn queued(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> String
             let (count, s, are) = facts.format_subject("higher");
             format!("{count} job{s} of higher priority {are} ready in the queue {}{held}", job_text(context, "queue"))
         }
-        CauseKind::Behind if facts.is_true("in_line") => {
+        CauseKind::Behind if facts.is_true("is_fair") => {
             let (count, s, are) = facts.format_subject("ahead");
             format!("{count} ready job{s} of its fairness key {are} queued before it, and keys take turns{held}")
         }

@@ -11,8 +11,8 @@ pub(super) const COORDINATOR_FUNCTIONS: [&str; 4] = ["add_days", "drop_day", "wo
 
 /// Body of `ensure_lanes` in a distributed store. With this body, the function returns no lanes, so a bulk enqueue calls an entry point
 /// for each chunk of its jobs. The ids and sequence numbers of a chunk are then allocated on the store's node.
-const MEET_LANES_BODY: &str = "
--- A door to the node that the store is on.
+const ENSURE_LANES_BODY: &str = "
+-- Entry point on the node that the store is on.
 begin
   now := pg_catalog.clock_timestamp();
   payload_limit := queue.payload_limit();
@@ -24,7 +24,7 @@ end
 const AS_WRITER: &str = "with fence as (delete from queue.fence f where f.nothing operator(pg_catalog.=) -1 returning 1) ";
 
 /// First line of every entry point. Functions that contain this line are not converted again.
-const MARK: &str = "-- A door to the node that the store is on.";
+const MARK: &str = "-- Entry point on the node that the store is on.";
 
 /// Returns the object names to use on the store's node; `None` if the store is not distributed.
 pub(super) async fn load_node_names(connection: &mut PgConnection, store: Store) -> sqlx::Result<Option<NodeNames>> {
@@ -88,8 +88,8 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
             inner = add_fence(&inner, &language, &here);
         }
         execute_text(connection, &store.rewrite_text(&format!("{head}\nas $here_body${inner}$here_body$"))).await?;
-        let door = if name == "ensure_lanes" { MEET_LANES_BODY.to_owned() } else { entry_point_body(&row, &name, &here)? };
-        let mut made = with_entry_point_body(&whole, &door);
+        let body = if name == "ensure_lanes" { ENSURE_LANES_BODY.to_owned() } else { entry_point_body(&row, &name, &here)? };
+        let mut made = with_entry_point_body(&whole, &body);
         let row_type: Option<String> = row.try_get("row_type")?;
         if let Some(columns) = row_type {
             // The result columns have the same names as the arguments, which PL/pgSQL does not allow. The entry point returns the columns
@@ -127,8 +127,8 @@ fn add_fence(body: &str, language: &str, here: &str) -> String {
     }
 }
 
-/// Converts a function to an entry point with the body `door`. The entry point runs with the caller's privileges and settings.
-fn with_entry_point_body(whole: &str, door: &str) -> String {
+/// Converts a function to an entry point with the body `body`. The entry point runs with the caller's privileges and settings.
+fn with_entry_point_body(whole: &str, body: &str) -> String {
     let head = whole.split_once("\nAS $").map_or(whole, |(head, _)| head);
     let kept = head.lines().filter(|line| !line.starts_with(" SET "));
     let head: Vec<String> = kept
@@ -139,7 +139,7 @@ fn with_entry_point_body(whole: &str, door: &str) -> String {
             if line.starts_with(' ') { line.replace(" SECURITY DEFINER", "") } else { line }
         })
         .collect();
-    format!("{}\nas $door${door}$door$", head.join("\n"))
+    format!("{}\nas $entry${body}$entry$", head.join("\n"))
 }
 
 /// Replaces the result type `TABLE(..)` of a function with `SETOF` and the type `row_type`.
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn an_entry_point_has_the_rights_of_its_caller() {
         let whole = "CREATE OR REPLACE FUNCTION queue.f()\n RETURNS bigint\n LANGUAGE sql\n STABLE SECURITY DEFINER\n SET search_path TO 'pg_catalog'\nAS $x$..$x$";
-        let want = "CREATE OR REPLACE FUNCTION queue.f()\n RETURNS bigint\n LANGUAGE plpgsql\n STABLE\nas $door$ body $door$";
+        let want = "CREATE OR REPLACE FUNCTION queue.f()\n RETURNS bigint\n LANGUAGE plpgsql\n STABLE\nas $entry$ body $entry$";
         assert_eq!(with_entry_point_body(whole, " body "), want);
     }
 }

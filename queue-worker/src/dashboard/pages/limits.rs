@@ -45,8 +45,10 @@ impl LimitStatusRow {
             format!("{starts} in {}{burst}", display::duration(period))
         });
         let key = |key: &LimitKey| {
-            let name =
-                key.key.clone().unwrap_or_else(|| if key.line == 0 { "(no key)".to_owned() } else { format!("fair queue {}", key.line) });
+            let name = key
+                .key
+                .clone()
+                .unwrap_or_else(|| if key.fair_id == 0 { "(no key)".to_owned() } else { format!("fair queue {}", key.fair_id) });
             [display::truncate(&name, 80), key.used.to_string(), display::count(key.waiting, key.partial)]
         };
         let reason = of.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));

@@ -137,7 +137,7 @@ async fn a_store_is_reached_by_its_name_alone_however_that_is_written() {
 }
 
 /// Paths that a client might request below the path of a store.
-const ASKED: [&str; 12] = [
+const REQUESTS: [&str; 12] = [
     "",
     "/",
     "/jobs",
@@ -165,7 +165,7 @@ async fn no_store_is_reached_without_a_login() {
         _ => false,
     };
     for name in ["acme", "other", "nobody", "~acme", "%61cme"] {
-        for rest in ASKED {
+        for rest in REQUESTS {
             let path = format!("/stores/{name}{rest}");
             let tried = [&[][..], &[("Authorization", "Bearer wrong")], &[("Cookie", "queue_dashboard=00")]];
             for headers in tried.into_iter().take(if name == "acme" { 3 } else { 1 }) {

@@ -8,7 +8,7 @@ use tests::{eventually, within};
 use super::{super::db, Act, FamilyReport, Leaf, Parent, all_is_counted, family, gather, given, leaves, parents};
 
 /// Query for the number of spawned leaves whose end was reported to the parent, plus the number of mapped leaves whose end was counted.
-const TOLD: &str = "select (select count(*) from queue.child where state is not null)
+const REPORTED: &str = "select (select count(*) from queue.child where state is not null)
     + (select coalesce(sum(completed + dead + cancelled), 0)::bigint from queue.gather)";
 
 /// Creates a parent whose leaves wait in the queue `leaves`, which the parent's worker does not serve.
@@ -172,10 +172,10 @@ async fn an_end_counts_once_it_is_committed_and_never_if_it_is_rolled_back() {
             })
             .await;
             all[2].cancel(&db.pool).await.unwrap();
-            db.until_count(TOLD, 1).await;
+            db.until_count(REPORTED, 1).await;
             undone.rollback().await.unwrap();
             db.run_while(leaves(&db, "leaves"), async {
-                db.until_count(TOLD, 3).await;
+                db.until_count(REPORTED, 3).await;
                 db.until(parent.id(), JobState::Parked).await;
                 kept.commit().await.unwrap();
                 assert_eq!(given(&db, &parent).await.first, ["cancelled", "1", "cancelled", "3"], "by map: {by_map}");

@@ -18,7 +18,7 @@ const ADD: &str = include_str!("../../../../queue-worker/sql/add_chunk.sql");
 const CLOSE: &str = include_str!("../../../../queue-worker/sql/close_gather.sql");
 const COUNT: &str = include_str!("../../../../queue-worker/sql/count_gathers.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_gathers.sql");
-const LOOK: &str = include_str!("../../../../queue-worker/sql/gather_outcome.sql");
+const GATHER_OUTCOME: &str = include_str!("../../../../queue-worker/sql/gather_outcome.sql");
 const TOTAL: &str = include_str!("../../../../queue-worker/sql/gather_total.sql");
 const PARTS: &str = include_str!("../../../../queue-worker/sql/parts.sql");
 
@@ -60,7 +60,7 @@ async fn count(on: &mut PgConnection) -> (i32, i32) {
 }
 
 async fn query_gather(on: &mut PgConnection, parent: JobId) -> (Option<i64>, i64, i64, i64, i64, i32, i64) {
-    sqlx::query_as(LOOK).bind(parent).bind("map").fetch_one(on).await.unwrap()
+    sqlx::query_as(GATHER_OUTCOME).bind(parent).bind("map").fetch_one(on).await.unwrap()
 }
 
 async fn complete(db: &TestDb, job: JobId) {

@@ -1,12 +1,12 @@
-//! Fixture on which the statements run: jobs in every state, an ordering key and a uniqueness key. The fixture is restored before every
-//! run.
+//! Fixture on which the statements run: jobs in all states except cancelled and expired, an ordering key and a uniqueness key. The fixture
+//! is restored before every run.
 
 use std::{fmt::Write as _, sync::Arc};
 
 use queue_core::JobId;
 use sqlx::{AssertSqlSafe, PgConnection};
 use tests::{
-    lines, operate,
+    fair_queues, operate,
     protocol::{self, Lease},
     signals, timetable,
 };
@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use super::{pair::retry_on_lock_timeout, statement::Statement};
 
-/// Jobs in every state, all past their start deadline. One job is in a fair queue. A dead letter blocks its ordering key, and a queued
-/// job holds a uniqueness key. A schedule is due.
+/// Jobs in all states except cancelled and expired, each past its start deadline. One job is in a fair queue. A dead letter blocks its
+/// ordering key, and a queued job holds a uniqueness key. A schedule is due.
 pub(super) struct Fixture {
     pub(super) jobs: Vec<JobId>,
     pub(super) dead: Vec<JobId>,
@@ -33,7 +33,7 @@ pub(super) struct Fixture {
 /// Key that the fixture uses both as an ordering key and as a uniqueness key.
 pub(super) const KEY: &str = "key";
 
-/// Name of the limit on all jobs.
+/// Name of the limit on the job type `do`, which is the type of all jobs.
 pub(super) const LIMIT: &str = "type:do";
 
 /// Name of the per-key limit.
@@ -104,7 +104,7 @@ impl Fixture {
         sqlx::query(STEP).bind(jobs[0]).execute(&mut *on).await?;
         jobs.extend(later);
         jobs.push(operate::enqueue_with(on, Some(KEY), None).await?.0);
-        jobs.push(lines::enqueue_fair(on, KEY).await?);
+        jobs.push(fair_queues::enqueue_fair(on, KEY).await?);
         sqlx::raw_sql(LATE).execute(&mut *on).await?;
         for grace in [60, 61] {
             timetable::declare(on, worker, grace).await?;
@@ -141,7 +141,7 @@ const TABLES: [&str; 41] = [
     "schedule",
     "fire",
     "expiry",
-    "gate",
+    "limiter",
     "permit",
     "rate",
     "declaration",

@@ -1,8 +1,8 @@
-//! Statements under test, each with the rows that it works on. The rows belong to a fixture with jobs in every state.
+//! Statements under test, each with the rows of the fixture on which it is executed.
 
 use sqlx::PgConnection;
 use tests::{
-    lanes, limits, lines, operate,
+    fair_queues, lanes, limits, operate,
     protocol::{self, Lease},
     signals, timetable,
 };
@@ -13,7 +13,8 @@ use super::{
     side_statement::SideStatement,
 };
 
-/// Statement of the product, executed on specific rows of the fixture. Operator statements except `Reopen*` are executed on all jobs.
+/// Statement of the product, executed on specific rows of the fixture. Operator statements on jobs, except `Reopen*`, are executed on
+/// `Fixture::jobs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     Enqueue,
@@ -32,9 +33,9 @@ pub(super) enum Statement {
     /// Claims jobs under a limit that has free permits.
     ClaimLimited,
     ClaimKeyed,
-    ClaimLines,
+    ClaimFair,
     /// Moves all ready jobs that are not in a fair queue yet into their fair queues.
-    LineUp,
+    MoveToFairLanes,
     /// Claims jobs from one lane, as for a batch handler.
     ClaimBatch,
     /// Claims jobs below the floors, in all blocks.
@@ -96,7 +97,7 @@ pub(super) enum Statement {
     LeaveLanes,
     PassLanes,
     ReplacedLanes,
-    /// Scans the jobs for lanes that are still used, and deletes the unused lanes.
+    /// Scans all jobs, and deletes the leaving lanes without jobs.
     WalkLanes,
     SetLimit,
     UnsetLimit,
@@ -125,7 +126,7 @@ impl Statement {
             Self::MeetLanes => count(operate::ensure_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
             Self::EnqueueKeyed => operate::enqueue_text(on, KEY).await.map(|_| 1)?,
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
-            Self::EnqueueFair | Self::ClaimLines | Self::LineUp | Self::ClaimKeyed => self.run_on_lines(on, *worker).await?,
+            Self::EnqueueFair | Self::ClaimFair | Self::MoveToFairLanes | Self::ClaimKeyed => self.run_on_fair_queues(on, *worker).await?,
             Self::FireTick => timetable::fire(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::ClaimLimited => count(protocol::claim_limited(on, *worker, LIMIT, 100).await?),
@@ -206,12 +207,12 @@ impl Statement {
     }
 
     /// Executes a statement on fair queues, or a claim under the per-key limit.
-    async fn run_on_lines(self, on: &mut PgConnection, worker: Uuid) -> sqlx::Result<i64> {
+    async fn run_on_fair_queues(self, on: &mut PgConnection, worker: Uuid) -> sqlx::Result<i64> {
         match self {
-            Self::EnqueueFair => lines::enqueue_fair(on, KEY).await.map(|_| 1),
-            Self::LineUp => lines::line_up(on, 100).await,
+            Self::EnqueueFair => fair_queues::enqueue_fair(on, KEY).await.map(|_| 1),
+            Self::MoveToFairLanes => fair_queues::move_to_fair_lanes(on, 100).await,
             Self::ClaimKeyed => Ok(i64::try_from(protocol::claim_keyed(on, worker, BY_KEY, 100).await?).unwrap_or(i64::MAX)),
-            _ => Ok(i64::try_from(lines::claim_lines(on, worker, 0, 100).await?.lease.jobs.len()).unwrap_or(i64::MAX)),
+            _ => Ok(i64::try_from(fair_queues::claim_fair(on, worker, 0, 100).await?.lease.jobs.len()).unwrap_or(i64::MAX)),
         }
     }
 
@@ -245,8 +246,8 @@ impl Statement {
             Self::ClaimLate => &["claim_late"],
             Self::ClaimLimited => &["claim_limited"],
             Self::ClaimKeyed => &["claim_keyed"],
-            Self::ClaimLines => &["claim_lines"],
-            Self::LineUp => &["move_to_fair_lanes"],
+            Self::ClaimFair => &["claim_fair"],
+            Self::MoveToFairLanes => &["move_to_fair_lanes"],
             Self::Settle | Self::SettleBatch | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
             Self::Forget => &["settle_forgotten"],

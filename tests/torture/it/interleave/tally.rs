@@ -28,8 +28,8 @@ pub(super) async fn tally(on: &mut PgConnection) -> sqlx::Result<Tally> {
     Ok(found.try_into().unwrap_or_else(|found| panic!("{found:?}")))
 }
 
-/// Query for ordering keys with blocked jobs but without a head job, head jobs that no longer exist, and jobs that have overtaken the
-/// head job of their key.
+/// Query for violations of ordering keys: blocked jobs of a key without a head job, head jobs that have finished or are blocked, and jobs
+/// that have overtaken the head job of their key.
 const STUCK_KEYS: &str = "
 select b.id, 'the key has no head' as why from queue.blocked b where not exists (select from queue.active_key a where a.key = b.key)
 union all
@@ -68,7 +68,7 @@ pub(super) fn matches_effects(before: Tally, statements: &[(Statement, i64)], fo
     sums.iter().any(equal)
 }
 
-/// Returns the possible changes to the counts of jobs if the statement reported `n` jobs. The changes depend on the concurrent statements.
+/// Returns the possible changes to the tally if the statement reported `n` jobs. The changes depend on `others`, the concurrent statements.
 fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tally> {
     let among = |statement: Statement| others.iter().any(|(one, _)| *one == statement);
     // `off` returns the possible numbers of running jobs that a concurrent statement cancelled.
@@ -97,7 +97,7 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
         | Statement::ClaimEach
         | Statement::ClaimLate
         | Statement::ClaimLimited
-        | Statement::ClaimLines => {
+        | Statement::ClaimFair => {
             vec![[-n, n, 0, 0, 0, n, 0]]
         }
         Statement::Settle => vec![[0, -n, n, 0, 0, 0, 0]],

@@ -29,7 +29,7 @@ pub(super) struct Player {
     /// Rules that each worker has read.
     pub(super) known: BTreeMap<Uuid, KnownRules>,
     /// Id of the limit.
-    pub(super) gate: i64,
+    pub(super) limit_id: i64,
     /// Whether the open transaction will be rolled back.
     losing: bool,
     /// Model lane of each lane id, and whether the id belongs to the solo lane for quarantined jobs. Claims visit lanes in the order of
@@ -61,7 +61,7 @@ const ORPHANS: &str = "select count(*) from queue.failure f where not exists (se
 
 const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delete from queue.lease; delete from queue.done;
   delete from queue.done_many; delete from queue.dead; delete from queue.failure; delete from queue.job; delete from queue.lane;
-  delete from queue.worker; delete from queue.expiry; delete from queue.paused; delete from queue.bound; select queue.forget_gates();
+  delete from queue.worker; delete from queue.expiry; delete from queue.paused; delete from queue.bound; select queue.forget_limiters();
   select queue.add_days(0)";
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to `map_err` by name")]
@@ -73,7 +73,7 @@ pub(super) fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expec
     if found == expected { Ok(()) } else { Err(format!("{what}:\n found    {found:?}\n expected {expected:?}")) }
 }
 
-/// Retries the statement while autovacuum has a table locked.
+/// Retries the statement while autovacuum holds a lock on a table.
 async fn retry_while_locked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) -> Result<T, String> {
     loop {
         match act().await {
@@ -83,8 +83,8 @@ async fn retry_while_locked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) ->
     }
 }
 
-/// Opens a connection with generic plans and without JIT, like a worker's connection. The tables are almost empty, so parallel workers,
-/// which the planner would use anyway, are disabled, and all day partitions are dropped.
+/// Opens a connection with generic plans and without JIT, like a worker's connection, and drops all day partitions. Parallel workers are
+/// disabled, because the planner would use them even though the tables are almost empty.
 async fn connect(db: &TestDb) -> PgConnection {
     let planner = [("plan_cache_mode", "force_generic_plan"), ("jit", "off"), ("max_parallel_workers_per_gather", "0")];
     let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(&db.url).unwrap().options(planner)).await.unwrap();
@@ -106,9 +106,9 @@ impl Player {
                 lanes.insert(id.fetch_one(&mut connection).await.unwrap(), (index, solo));
             }
         }
-        let gate = sqlx::query_scalar("select queue.hash($1)").bind(LIMIT).fetch_one(&mut connection).await.unwrap();
+        let limit_id = sqlx::query_scalar("select queue.hash($1)").bind(LIMIT).fetch_one(&mut connection).await.unwrap();
         let (model, leases, workers, known) = (Model::new(), Vec::new(), Vec::new(), BTreeMap::new());
-        let mut player = Self { connection, model, leases, workers, known, gate, losing: false, lanes };
+        let mut player = Self { connection, model, leases, workers, known, limit_id, losing: false, lanes };
         for _ in 0..3 {
             let worker = player.register().await.unwrap();
             player.workers.push(worker);

@@ -30,7 +30,7 @@ impl Player {
         let mut found = BTreeSet::new();
         for row in &rows {
             if let Some(number) = row.get::<Option<i64>, _>("number") {
-                found.insert((number, row.get("queue"), row.get("job_type"), row.get::<Option<i64>, _>("gate").is_some()));
+                found.insert((number, row.get("queue"), row.get("job_type"), row.get::<Option<i64>, _>("limit_id").is_some()));
             }
         }
         equal("what a worker reads", &found, &self.model.rules())?;
@@ -132,7 +132,7 @@ impl Player {
             return Ok("nothing");
         }
         let freed: Vec<Uuid> = self.leases.iter().filter(|_| reports_freed).map(|lease| lease.token).collect();
-        let read = "update queue.gate set read_at = $1::text::timestamptz";
+        let read = "update queue.limiter set read_at = $1::text::timestamptz";
         let read = sqlx::query(read).bind(if belt { "-infinity" } else { "9999-12-31+00" });
         read.execute(&mut self.connection).await.map_err(fault)?;
         let token = Uuid::new_v4();
@@ -167,7 +167,7 @@ impl Player {
         let claim = sqlx::query(sql(include_str!("../../../../queue-worker/sql/claim_limited.sql")))
             .bind(token)
             .bind(worker)
-            .bind(vec![self.gate])
+            .bind(vec![self.limit_id])
             .bind(lanes.iter().map(|(lane, _)| *lane).collect::<Vec<_>>())
             .bind(vec![0_i64; lanes.len()])
             .bind(vec![false; lanes.len()])
@@ -192,7 +192,7 @@ impl Player {
 
     async fn compare_permits(&mut self) -> Result<(), String> {
         let Some(expected) = self.model.permits() else { return Ok(()) };
-        let permits = sqlx::query_as::<_, (Uuid, i32)>("select token, n from queue.permit where gate = $1").bind(self.gate);
+        let permits = sqlx::query_as::<_, (Uuid, i32)>("select token, n from queue.permit where limit_id = $1").bind(self.limit_id);
         let found = permits.fetch_all(&mut self.connection).await.map_err(fault)?;
         let found = found.into_iter().map(|(token, count)| (token, usize::try_from(count).unwrap())).collect();
         equal("what the limit counts", &found, &expected)

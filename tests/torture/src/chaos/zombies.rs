@@ -12,7 +12,7 @@ use tests::{
     signals,
 };
 
-/// Numbers of stale writes and of accepted stale writes.
+/// Numbers of tried and accepted stale writes, with descriptions of the first five that were accepted.
 #[derive(Debug, Default)]
 pub(super) struct Zombies {
     pub(super) tried: usize,
@@ -51,8 +51,8 @@ pub(super) async fn run_zombies(server: &TestServer, database: &Database, count:
             let job_verdict = JobVerdict { token: lease.token, job: lease.jobs[0], verdict };
             let before = contents(&mut connection).await?;
             // An error counts as a rejection. A worker would retry the write forever, but the write changes nothing.
-            let refused = settle(&mut connection, &[job_verdict]).await.is_ok_and(|refused| refused.is_empty());
-            seen.check_unchanged(&mut connection, &before, refused, &format!("{verdict} of a job that was {aftermath:?}")).await?;
+            let is_accepted = settle(&mut connection, &[job_verdict]).await.is_ok_and(|refused| refused.is_empty());
+            seen.check_unchanged(&mut connection, &before, is_accepted, &format!("{verdict} of a job that was {aftermath:?}")).await?;
         }
         for what in HOLDER_WRITES {
             let job_verdict = JobVerdict { token: lease.token, job: lease.jobs[0], verdict: "complete" };
@@ -61,8 +61,8 @@ pub(super) async fn run_zombies(server: &TestServer, database: &Database, count:
             seen.check_unchanged(&mut connection, &before, accepted, &format!("{what} of a job that was {aftermath:?}")).await?;
         }
         let before = contents(&mut connection).await?;
-        let silent = flush(&mut connection, &[], &[lease.token]).await.is_ok_and(|refused| refused.is_empty());
-        seen.check_unchanged(&mut connection, &before, silent, &format!("whole lease, {aftermath:?}")).await?;
+        let is_accepted = flush(&mut connection, &[], &[lease.token]).await.is_ok_and(|refused| refused.is_empty());
+        seen.check_unchanged(&mut connection, &before, is_accepted, &format!("whole lease, {aftermath:?}")).await?;
         for (stage, what) in [("", "progress"), ("zombie", "progress and checkpoint")] {
             let before = contents(&mut connection).await?;
             let reports = note(&mut connection, lease.token, lease.jobs[0], stage).await.unwrap_or_default();
@@ -138,7 +138,7 @@ async fn lose_lease(connection: &mut PgConnection, aftermath: Aftermath) -> Resu
     Ok((worker, lease))
 }
 
-/// Starts a recovery in each round, while a settle of the same lease has been executed but not committed. Returns the violations.
+/// In each round, starts a recovery after a settle of the same lease was executed and before it is committed. Returns the violations.
 pub(super) async fn race(server: &TestServer, database: &Database, rounds: usize) -> Result<Vec<String>> {
     let address = url(server.port(), &database.name);
     let (mut first, mut second) = (PgConnection::connect(&address).await?, PgConnection::connect(&address).await?);

@@ -23,7 +23,7 @@ const ENQUEUE: &[&str] = &[
 const IN_LINE: &[&str] = &[
     "keys::edges keys::statements unique::held",
     "guards::notices together::",
-    "keys::ways lines::ways bad_rows::",
+    "keys::ways fair_queues::ways bad_rows::",
     "durable::family::cases::the_end_of_a_leaf",
 ];
 const OPTIONS: &[&str] = &[
@@ -92,9 +92,9 @@ const LIMITS: &[&str] = &[
     "limits::attacks",
 ];
 const LINES: &[&str] = &[
-    "lines::claims lines::attacks::two held::jobs",
-    "lines:: --skip attacks",
-    "lines::attacks",
+    "fair_queues::claims fair_queues::attacks::two held::jobs",
+    "fair_queues:: --skip attacks",
+    "fair_queues::attacks",
     "durable::family::cases::the_end_of_a_leaf",
 ];
 const HISTORY: &[&str] = &["history::kept", "history::read history::failing"];
@@ -161,7 +161,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.add_days"], &["days::"]),
     (&["queue.drop_day"], &["days:: retention::", "migrate::"]),
     (&["queue.unfinished_job"], &["days::", "keys::edges keys::statements unique::held", "guards::notices together::"]),
-    (&["queue.blocked", "queue.active_key", "queue.key_hint", "queue.key_id", "queue.insert_in_line"], IN_LINE),
+    (&["queue.blocked", "queue.active_key", "queue.key_hint", "queue.key_id", "queue.insert_keyed"], IN_LINE),
     (&["queue.move_heads", "queue.unblock", "free_keys.sql"], IN_LINE),
     (&["queue.bury_blocked", "queue.check_run_at"], &["bad_rows::"]),
     (&["queue.unique_key", "queue.unique_hash", "queue.unique_of", "queue.change_waiting"], UNIQUE),
@@ -238,12 +238,22 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.fill_node", "queue.release_nodes", "queue.prune_nodes", "queue.nodes", "queue.cancel_flow"], FLOWS),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements held:: zombies::", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "acknowledge_pauses.sql"], PAUSES),
-    (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
-    (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.free_permits", "queue.read_permits"], LIMITS),
+    (&["queue.bound", "queue.bound_type", "queue.limiter", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
+    (
+        &["queue.set_limit", "queue.unset_limit", "queue.forget_limiters", "queue.limits", "queue.free_permits", "queue.read_permits"],
+        LIMITS,
+    ),
     (&["queue.count_running", "queue.claim_limited", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
     (&["queue.ensure_fair_lane", "queue.insert_unkeyed"], LINES),
     (
-        &["queue.key_bound", "queue.set_limit_key", "queue.line_room", "queue.line_starts", "queue.choose_keyed", "queue.choose_of_keys"],
+        &[
+            "queue.key_bound",
+            "queue.set_limit_key",
+            "queue.free_fair_permits",
+            "queue.key_starts",
+            "queue.choose_keyed",
+            "queue.choose_of_keys",
+        ],
         BY_KEY,
     ),
     (
@@ -251,7 +261,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
             "queue.read_keyed",
             "queue.choose_under_keys",
             "queue.claim_keyed",
-            "queue.notify_free_lines",
+            "queue.notify_free_fair_queues",
             "queue.starts_since",
             "queue.count_starts",
         ],
@@ -261,8 +271,8 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.why_holder", "queue.why_held", "queue.why_sessions", "queue.why"], WHY),
     (&["queue.why_servers", "queue.why_pace", "queue.why_ahead", "queue.why_behind", "queue.why_turn", "queue.why_snapshots"], WHY),
     (&["queue.why_finished", "queue.why_running", "queue.why_paused", "queue.why_causes"], WHY),
-    (&["queue.bound_in_all", "queue.starts_left", "queue.ensure_gates"], LIMITS),
-    (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "move_to_fair_lanes.sql"], LINES),
+    (&["queue.bound_in_all", "queue.starts_left", "queue.ensure_limiters"], LIMITS),
+    (&["queue.weight", "queue.set_weight", "queue.choose_fair", "queue.claim_fair", "move_to_fair_lanes.sql"], LINES),
     (&["tally.sql", "prune_totals.sql", "queue.add_tallies", "queue.roll_up", "queue.read_history"], HISTORY),
     (&["queue.apply_to_one", "queue.apply_to_all", "queue.snooze"], SINGLE),
     (

@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 /// Pending notices for the claimer of a lane group, and the claimer's state as seen by other tasks.
 #[derive(Debug, Default)]
-pub(crate) struct ClaimHint {
+pub(crate) struct ClaimInbox {
     /// Ids of the limits that cover the claimer's lanes.
-    gates: Arc<[i64]>,
+    limit_ids: Arc<[i64]>,
     notify: Arc<Notify>,
     notice: Mutex<ClaimNotice>,
     state: AtomicU8,
@@ -23,14 +23,14 @@ pub(crate) struct ClaimHint {
     pub(crate) fails: AtomicBool,
 }
 
-/// Notices that have arrived since the claimer last called [`ClaimHint::take`].
+/// Notices that have arrived since the claimer last called [`ClaimInbox::take`].
 #[derive(Debug, Default)]
 pub(crate) struct ClaimNotice {
     /// Whether the claimer's lanes may hold jobs. The lanes in `lanes` probably hold jobs.
     pub(crate) jobs: bool,
     pub(crate) lanes: Vec<i64>,
     /// Whether a permit may be free.
-    pub(crate) room: bool,
+    pub(crate) permit: bool,
     /// Whether a permit of one of the claimer's rate limits expired before its job started.
     pub(crate) late: bool,
     /// Leases whose finished jobs held permits.
@@ -45,14 +45,14 @@ pub(crate) enum ClaimerState {
     /// All lanes were empty. The claimer is waiting for a notice of jobs.
     Resting,
     /// No permit is free for any job of the claimer's lanes.
-    Shut,
+    Closed,
     /// No permit is free for any key with waiting jobs. Jobs with other keys may still start.
-    ShutByKey,
+    ClosedByKey,
 }
 
-impl ClaimHint {
-    pub(crate) fn of(gates: &Arc<[i64]>) -> Arc<Self> {
-        Arc::new(Self { gates: Arc::clone(gates), ..Self::default() })
+impl ClaimInbox {
+    pub(crate) fn of(limit_ids: &Arc<[i64]>) -> Arc<Self> {
+        Arc::new(Self { limit_ids: Arc::clone(limit_ids), ..Self::default() })
     }
 
     /// Returns the handle that wakes the claimer.
@@ -60,9 +60,9 @@ impl ClaimHint {
         &self.notify
     }
 
-    /// Returns whether any of the limits `gates` covers the claimer's lanes.
-    pub(crate) fn is_under(&self, gates: &[i64]) -> bool {
-        gates.iter().any(|gate| self.gates.contains(gate))
+    /// Returns whether any of the limits `limit_ids` covers the claimer's lanes.
+    pub(crate) fn is_under(&self, limit_ids: &[i64]) -> bool {
+        limit_ids.iter().any(|limit_id| self.limit_ids.contains(limit_id))
     }
 
     /// Changes the pending notice and wakes the claimer.
@@ -91,8 +91,8 @@ impl ClaimHint {
         match self.state.load(Relaxed) {
             0 => ClaimerState::Active,
             1 => ClaimerState::Resting,
-            2 => ClaimerState::Shut,
-            _ => ClaimerState::ShutByKey,
+            2 => ClaimerState::Closed,
+            _ => ClaimerState::ClosedByKey,
         }
     }
 
@@ -103,7 +103,7 @@ impl ClaimHint {
     /// Sets the state to resting, unless a notice of jobs or permits is pending. Returns whether the claimer is resting.
     pub(crate) fn rest(&self) -> bool {
         let notice = self.notice();
-        let rests = !notice.jobs && !notice.room;
+        let rests = !notice.jobs && !notice.permit;
         if rests {
             self.set_state(ClaimerState::Resting);
         }
@@ -122,13 +122,13 @@ mod tests {
 
     #[test]
     fn a_claimer_with_a_notice_of_jobs_does_not_rest_before_it_has_claimed() {
-        let gates: Arc<[i64]> = Arc::new([3, 7]);
-        let hint = ClaimHint::of(&gates);
-        assert!(hint.is_under(&[1, 7]) && !hint.is_under(&[1]) && hint.state() == ClaimerState::Active);
-        assert!(hint.rest() && hint.state() == ClaimerState::Resting);
-        hint.notify_jobs([5].into_iter());
-        assert!(hint.state() == ClaimerState::Active && !hint.rest());
-        let notice = hint.take();
-        assert!(notice.jobs && notice.lanes == [5] && !hint.take().jobs && hint.rest());
+        let limit_ids: Arc<[i64]> = Arc::new([3, 7]);
+        let inbox = ClaimInbox::of(&limit_ids);
+        assert!(inbox.is_under(&[1, 7]) && !inbox.is_under(&[1]) && inbox.state() == ClaimerState::Active);
+        assert!(inbox.rest() && inbox.state() == ClaimerState::Resting);
+        inbox.notify_jobs([5].into_iter());
+        assert!(inbox.state() == ClaimerState::Active && !inbox.rest());
+        let notice = inbox.take();
+        assert!(notice.jobs && notice.lanes == [5] && !inbox.take().jobs && inbox.rest());
     }
 }

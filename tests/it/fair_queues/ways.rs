@@ -6,12 +6,12 @@ use queue_core::{
     Batch, Context, Error, Handler, Job as _, JobId, JobRef, JobResult, JobState, JobType as _, Queue, job, options::Durability, schedule,
 };
 use serde::{Deserialize, Serialize};
-use tests::{Act, Do, Sql as _, TestDb, lines::line_up};
+use tests::{Act, Do, Sql as _, TestDb, fair_queues::move_to_fair_lanes};
 
 use super::key_of;
 
 /// Fair job of a tenant.
-#[job(name = "lines_rendered", fair = self.tenant, send_only, backoff = fixed("1ms"), max_attempts = 3)]
+#[job(name = "fair_rendered", fair = self.tenant, send_only, backoff = fixed("1ms"), max_attempts = 3)]
 #[derive(Serialize, Deserialize)]
 struct Rendered {
     tenant: u32,
@@ -28,7 +28,7 @@ fn done() -> Do {
 }
 
 #[tokio::test]
-async fn every_way_to_enqueue_leads_into_the_line_of_the_fair_key() {
+async fn every_way_to_enqueue_leads_into_the_fair_queue_of_the_key() {
     let (db, mut on) = TestDb::with_connection().await;
     assert_eq!(Rendered { tenant: 7 }.fair_key().as_deref(), Some("7"));
     let plain = Rendered { tenant: 7 }.enqueue(&db.pool).await.unwrap().id();
@@ -62,12 +62,12 @@ async fn every_way_to_enqueue_leads_into_the_line_of_the_fair_key() {
 }
 
 #[tokio::test]
-async fn a_bulk_enqueue_enters_its_lines_in_the_given_order() {
+async fn a_bulk_enqueue_enters_its_fair_queues_in_the_given_order() {
     let (db, mut on) = TestDb::with_connection().await;
     let jobs = (0..20_000).map(|n| Rendered { tenant: n % 3 });
     let ids = Rendered::enqueue_all(jobs, &db.pool).returning_ids().await.unwrap();
     for tenant in 0..3 {
-        let places = "select array_agg(id order by seq) from queue.ready where line = queue.line_id($1)";
+        let places = "select array_agg(id order by seq) from queue.ready where fair_id = queue.fair_id_of($1)";
         let found: Vec<i64> = sqlx::query_scalar(places).bind(tenant.to_string()).fetch_one(&mut on).await.unwrap();
         let given: Vec<i64> = ids.iter().skip(tenant).step_by(3).map(|job| job.id().0).collect();
         assert!(found == given, "tenant {tenant}");
@@ -77,7 +77,7 @@ async fn a_bulk_enqueue_enters_its_lines_in_the_given_order() {
 }
 
 #[tokio::test]
-async fn a_scheduled_job_of_a_fair_type_and_one_without_a_key_enter_a_line_too() {
+async fn a_scheduled_job_of_a_fair_type_and_one_without_a_key_enter_a_fair_queue_too() {
     let (db, mut on) = TestDb::with_connection().await;
     let spec = schedule::Schedule::every(Duration::from_secs(1)).job(&Rendered { tenant: 5 });
     Queue::new(&db.pool).schedule("rendered").create(&spec).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_scheduled_job_of_a_fair_type_and_one_without_a_key_enter_a_line_too()
     let fire = "select f.job from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'enqueue', now() + interval '1 h', null) f";
     let fired: JobId = on.one(fire).await;
     assert_eq!(key_of(&mut on, fired, &["5"]).await.as_deref(), Some("5"));
-    let without: JobId = on.one("select queue.enqueue('lines_rendered', '{\"tenant\":6}')").await;
+    let without: JobId = on.one("select queue.enqueue('fair_rendered', '{\"tenant\":6}')").await;
     db.run_while(db.worker().register::<Rendered>(), async {
         for job in [fired, without] {
             db.until(job, JobState::Completed).await;
@@ -96,7 +96,7 @@ async fn a_scheduled_job_of_a_fair_type_and_one_without_a_key_enter_a_line_too()
 }
 
 #[tokio::test]
-async fn a_failed_job_returns_to_its_line_and_is_retried() {
+async fn a_failed_job_returns_to_its_fair_queue_and_is_retried() {
     let db = TestDb::new().await;
     let job = Rendered { tenant: 13 }.enqueue(&db.pool).await.unwrap().id();
     let snoozed = Do { act: Act::Snooze(1, 3) }.enqueue(&db.pool).fair("13").await.unwrap().id();
@@ -110,7 +110,7 @@ async fn a_failed_job_returns_to_its_line_and_is_retried() {
     assert_eq!(db.count(&format!("select attempts::bigint from queue.done where id = {job}")).await, 3);
     let mut on = db.connect().await;
     dead.requeue(&db.pool).await.unwrap();
-    assert_eq!((line_up(&mut on, 10).await.unwrap(), db.state(dead.id()).await), (1, Some(JobState::Ready)));
+    assert_eq!((move_to_fair_lanes(&mut on, 10).await.unwrap(), db.state(dead.id()).await), (1, Some(JobState::Ready)));
     assert_eq!(key_of(&mut on, dead.id(), &["13"]).await.as_deref(), Some("13"));
     db.finish().await;
 }
@@ -125,8 +125,8 @@ async fn a_job_with_an_ordering_key_takes_its_turn_once_it_is_the_head() {
     let all = Do::enqueue_all((0..2).map(|_| done()), &db.pool).key("k").fair("7").returning_ids().await.unwrap();
     jobs.extend(all.iter().map(queue_core::JobHandle::id));
     assert_eq!(db.count("select count(*) from queue.blocked").await, 4);
-    assert_eq!(db.count("select count(*) from queue.job where line = queue.line_id('7')").await, 5);
-    assert_eq!(line_up(&mut on, 10).await.unwrap(), 1, "the head");
+    assert_eq!(db.count("select count(*) from queue.job where fair_id = queue.fair_id_of('7')").await, 5);
+    assert_eq!(move_to_fair_lanes(&mut on, 10).await.unwrap(), 1, "the head");
     assert_eq!(key_of(&mut on, jobs[0], &["7"]).await.as_deref(), Some("7"));
     db.run_until_idle(db.worker()).await;
     let order: Vec<JobId> = on.all("select job from effect order by at").await;
@@ -164,7 +164,7 @@ async fn a_type_that_becomes_fair_or_plain_leaves_no_job_behind() {
     let mut ids = Vec::new();
     for n in 0..20 {
         let key = (n % 2 == 0).then(|| format!("{{\"fair\": \"{n}\"}}"));
-        for job_type in ["lines_rendered", "do"] {
+        for job_type in ["fair_rendered", "do"] {
             let payload = if job_type == "do" { "{\"act\":{\"Ok\":\"x\"}}" } else { "{\"tenant\":1}" };
             let enqueue = "select queue.enqueue($1, $2::jsonb, coalesce($3::jsonb, '{}'))";
             let id: JobId = sqlx::query_scalar(enqueue).bind(job_type).bind(payload).bind(&key).fetch_one(&mut on).await.unwrap();

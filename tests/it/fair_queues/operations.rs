@@ -7,7 +7,7 @@ use queue_core::{
     operate::{Filter, Operation, Scope},
 };
 use sqlx::Connection as _;
-use tests::{Act, Do, Sql as _, TestDb, eventually, lines::line_up};
+use tests::{Act, Do, Sql as _, TestDb, eventually, fair_queues::move_to_fair_lanes};
 
 use super::key_of;
 
@@ -70,17 +70,17 @@ async fn a_queued_fair_job_is_cancelled_by_id_and_by_a_filter() {
 }
 
 #[tokio::test]
-async fn a_postponed_or_reprioritised_job_returns_to_its_line() {
+async fn a_postponed_or_reprioritised_job_returns_to_its_fair_queue() {
     let (db, mut on) = TestDb::with_connection().await;
     let job = enqueue(&db, "a").await;
     let by_ref = JobRef::from_id(job);
     by_ref.snooze(&db.pool, Duration::from_mins(1)).await.unwrap();
     assert_eq!(db.state(job).await, Some(JobState::Scheduled));
     by_ref.run_now(&db.pool).await.unwrap();
-    assert_eq!((db.state(job).await, line_up(&mut on, 10).await.unwrap()), (Some(JobState::Ready), 1));
+    assert_eq!((db.state(job).await, move_to_fair_lanes(&mut on, 10).await.unwrap()), (Some(JobState::Ready), 1));
     assert_eq!(key_of(&mut on, job, &["a"]).await.as_deref(), Some("a"));
     by_ref.set_priority(&db.pool, 7).await.unwrap();
-    assert_eq!((db.state(job).await, line_up(&mut on, 10).await.unwrap()), (Some(JobState::Ready), 1));
+    assert_eq!((db.state(job).await, move_to_fair_lanes(&mut on, 10).await.unwrap()), (Some(JobState::Ready), 1));
     assert_eq!(key_of(&mut on, job, &["a"]).await.as_deref(), Some("a"));
     assert_eq!(by_ref.find(&db.pool).await.unwrap().priority, 7);
     by_ref.reschedule(&db.pool, chrono::Utc::now() + chrono::Duration::hours(1)).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_postponed_or_reprioritised_job_returns_to_its_line() {
     db.run_until_idle(db.worker()).await;
     assert_eq!(db.state(job).await, Some(JobState::Completed));
     by_ref.requeue(&db.pool).await.unwrap();
-    assert_eq!(line_up(&mut on, 10).await.unwrap(), 1, "a completed one that is brought back");
+    assert_eq!(move_to_fair_lanes(&mut on, 10).await.unwrap(), 1, "a completed one that is brought back");
     db.run_until_idle(db.worker()).await;
     db.finish().await;
 }
@@ -99,7 +99,7 @@ async fn an_operation_skips_a_job_that_is_being_claimed_and_a_claim_one_that_is_
     let job = enqueue(&db, "a").await;
     let worker = tests::protocol::register(&mut on).await.unwrap();
     let mut open = on.begin().await.unwrap();
-    assert_eq!(tests::lines::claim_lines(&mut open, worker, 0, 10).await.unwrap().lease.ids(), [job]);
+    assert_eq!(tests::fair_queues::claim_fair(&mut open, worker, 0, 10).await.unwrap().lease.ids(), [job]);
     let acted =
         sqlx::query_scalar::<_, i64>("select count(*) from queue.cancel_waiting_all(array[$1::bigint])").bind(job).fetch_one(&mut other);
     assert_eq!(acted.await.unwrap(), 0);
@@ -107,7 +107,7 @@ async fn an_operation_skips_a_job_that_is_being_claimed_and_a_claim_one_that_is_
     let mut open = other.begin().await.unwrap();
     let cancel = sqlx::query_scalar::<_, i64>("select count(*) from queue.cancel_waiting_all(array[$1::bigint])").bind(job);
     assert_eq!(cancel.fetch_one(&mut *open).await.unwrap(), 1);
-    assert_eq!(tests::lines::claim_lines(&mut on, worker, 0, 10).await.unwrap().lease.ids(), []);
+    assert_eq!(tests::fair_queues::claim_fair(&mut on, worker, 0, 10).await.unwrap().lease.ids(), []);
     open.rollback().await.unwrap();
     db.finish().await;
 }
@@ -129,7 +129,7 @@ async fn no_queued_fair_job_begins_while_its_queue_is_paused() {
 }
 
 #[tokio::test]
-async fn a_queued_fair_job_holds_its_uniqueness_key_and_is_replaced_in_its_line() {
+async fn a_queued_fair_job_holds_its_uniqueness_key_and_is_replaced_in_its_fair_queue() {
     let (db, mut on) = TestDb::with_connection().await;
     let enqueue = |conflict: &'static str, text: &'static str, after: Option<f64>| {
         let options =
@@ -145,7 +145,7 @@ async fn a_queued_fair_job_holds_its_uniqueness_key_and_is_replaced_in_its_line(
     assert_eq!(db.count("select queue.forget_keys(100)::bigint").await, 0, "it waits still");
     assert_eq!(enqueue("debounce", "x", Some(3600.0)).fetch_one(&mut on).await.unwrap(), (job, "debounced".to_owned()));
     assert_eq!(db.state(job).await, Some(JobState::Scheduled));
-    assert_eq!(db.count("select count(*) from queue.scheduled s join queue.lane l on l.lane = s.lane and not l.lined").await, 1);
+    assert_eq!(db.count("select count(*) from queue.scheduled s join queue.lane l on l.lane = s.lane and not l.paired").await, 1);
     JobRef::from_id(job).run_now(&db.pool).await.unwrap();
     db.run_until_idle(db.worker()).await;
     let output: String = on.one(&format!("select output #>> '{{}}' from queue.done where id = {job}")).await;
@@ -155,7 +155,7 @@ async fn a_queued_fair_job_holds_its_uniqueness_key_and_is_replaced_in_its_line(
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_filter_visits_each_line_once_and_a_dead_job_is_discarded() {
+async fn a_filter_visits_each_fair_queue_once_and_a_dead_job_is_discarded() {
     let db = TestDb::new().await;
     for n in 0..2500 {
         enqueue(&db, &(n % 7).to_string()).await;

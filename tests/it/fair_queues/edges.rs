@@ -7,24 +7,24 @@ use queue_core::JobId;
 use sqlx::PgConnection;
 use tests::{
     Sql as _, TestDb,
-    lines::{claim_lines, enqueue_fair},
+    fair_queues::{claim_fair, enqueue_fair},
     protocol::sleep,
 };
 
-/// Enqueues `each` jobs for each of `keys` keys, one job per key in each round. Returns the line id and the jobs of each key, in turn
+/// Enqueues `each` jobs for each of `keys` keys, one job per key in each round. Returns the fair id and the jobs of each key, in turn
 /// order.
 async fn fill(on: &mut PgConnection, keys: usize, each: usize) -> Vec<(i64, Vec<JobId>)> {
     let mut filled = Vec::new();
     for key in 0..keys {
-        let line: i64 = sqlx::query_scalar("select queue.line_id($1)").bind(key.to_string()).fetch_one(&mut *on).await.unwrap();
-        filled.push((line, Vec::new()));
+        let fair_id: i64 = sqlx::query_scalar("select queue.fair_id_of($1)").bind(key.to_string()).fetch_one(&mut *on).await.unwrap();
+        filled.push((fair_id, Vec::new()));
     }
     for _ in 0..each {
         for (key, (_, jobs)) in filled.iter_mut().enumerate() {
             jobs.push(enqueue_fair(on, &key.to_string()).await.unwrap());
         }
     }
-    filled.sort_unstable_by_key(|(line, _)| *line);
+    filled.sort_unstable_by_key(|(fair_id, _)| *fair_id);
     filled
 }
 
@@ -42,11 +42,11 @@ async fn a_sleeping_worker_is_notified_of_a_fair_job() {
 }
 
 #[tokio::test]
-async fn a_weight_is_stored_with_the_line_of_its_key() {
+async fn a_weight_is_stored_with_the_fair_queue_of_its_key() {
     let db = TestDb::new().await;
-    let wrong = "insert into queue.weight (job_type, line, fair, weight) values ('do', queue.line_id('b'), 'a', 2)";
+    let wrong = "insert into queue.weight (job_type, fair_id, fair, weight) values ('do', queue.fair_id_of('b'), 'a', 2)";
     let refused = sqlx::query(wrong).execute(&db.pool).await.unwrap_err();
-    assert_eq!(refused.as_database_error().unwrap().constraint(), Some("weight_line_is_its_key"));
+    assert_eq!(refused.as_database_error().unwrap().constraint(), Some("weight_fair_id_is_its_hash"));
     db.finish().await;
 }
 
@@ -55,7 +55,7 @@ async fn attempts_are_counted_up_to_the_maximum_of_a_smallint() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     enqueue_fair(&mut on, "a").await.unwrap();
     on.run("update queue.ready set attempts = 32767").await;
-    assert_eq!(claim_lines(&mut on, worker, 0, 1).await.unwrap().lease.jobs[0].attempts, 32767);
+    assert_eq!(claim_fair(&mut on, worker, 0, 1).await.unwrap().lease.jobs[0].attempts, 32767);
     db.finish().await;
 }
 
@@ -66,9 +66,9 @@ async fn a_large_payload_is_omitted_and_a_job_without_one_is_reported() {
         let enqueue = "select queue.enqueue('do', $2::text::jsonb, jsonb_build_object('fair', $1::text))";
         sqlx::query(enqueue).bind(fair).bind(payload).execute(&mut on).await.unwrap();
     }
-    on.run("delete from queue.job where line = queue.line_id('c')").await;
+    on.run("delete from queue.job where fair_id = queue.fair_id_of('c')").await;
     let claim = "select t.payload, t.max_attempts::integer
-      from queue.claim_lines(gen_random_uuid(), $1, array[queue.lane_id('default', 'do', 100, false)], array[0], array[9], 9, 10) t
+      from queue.claim_fair(gen_random_uuid(), $1, array[queue.lane_id('default', 'do', 100, false)], array[0], array[9], 9, 10) t
       order by t.id";
     let claimed: Vec<(Option<String>, Option<i32>)> = sqlx::query_as(claim).bind(worker).fetch_all(&mut on).await.unwrap();
     assert_eq!((claimed.len(), claimed[0].0.as_deref(), claimed[1].0.as_deref()), (3, Some("{}"), None), "{claimed:?}");
@@ -80,23 +80,23 @@ async fn a_large_payload_is_omitted_and_a_job_without_one_is_reported() {
 
 /// Each key gets one job per turn, or more if the key has a weight.
 #[tokio::test]
-async fn a_weight_counts_where_there_are_as_many_lines_as_jobs_wanted() {
+async fn a_weight_counts_where_there_are_as_many_fair_queues_as_jobs_wanted() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     let filled = fill(&mut on, 5, 4).await;
-    sqlx::query("select queue.set_weight('do', n::text, 3) from generate_series(0, 4) n where queue.line_id(n::text) = $1")
+    sqlx::query("select queue.set_weight('do', n::text, 3) from generate_series(0, 4) n where queue.fair_id_of(n::text) = $1")
         .bind(filled[0].0)
         .execute(&mut on)
         .await
         .unwrap();
-    let served = claim_lines(&mut on, worker, i64::MIN, 5).await.unwrap();
-    assert_eq!(served.lines, [filled[0].0, filled[0].0, filled[0].0, filled[1].0, filled[2].0]);
-    let served = claim_lines(&mut on, worker, filled[2].0, 2).await.unwrap();
-    assert_eq!(served.lines, [filled[3].0, filled[4].0], "the others have one each");
+    let served = claim_fair(&mut on, worker, i64::MIN, 5).await.unwrap();
+    assert_eq!(served.fair_ids, [filled[0].0, filled[0].0, filled[0].0, filled[1].0, filled[2].0]);
+    let served = claim_fair(&mut on, worker, filled[2].0, 2).await.unwrap();
+    assert_eq!(served.fair_ids, [filled[3].0, filled[4].0], "the others have one each");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn the_order_of_a_line_is_not_that_of_its_rows() {
+async fn the_order_of_a_fair_queue_is_not_that_of_its_rows() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     let filled = fill(&mut on, 2, 6).await;
     let turned = "create temporary table turned as select * from queue.ready; delete from queue.ready;
@@ -105,7 +105,7 @@ async fn the_order_of_a_line_is_not_that_of_its_rows() {
     on.run(turned).await;
     // The first claim takes one job of each key, and the second claim takes two jobs of each key.
     for (most, from) in [(2, 0), (4, 1)] {
-        let taken = claim_lines(&mut on, worker, i64::MIN, most).await.unwrap();
+        let taken = claim_fair(&mut on, worker, i64::MIN, most).await.unwrap();
         let mut expected: Vec<JobId> = filled.iter().flat_map(|(_, jobs)| jobs[from..from + most as usize / 2].to_vec()).collect();
         let mut ids = taken.lease.ids();
         expected.sort_unstable();

@@ -12,7 +12,7 @@ pub struct Served {
     /// Lease with the claimed jobs.
     pub lease: Lease,
     /// Number of each job's fair queue.
-    pub lines: Vec<i64>,
+    pub fair_ids: Vec<i64>,
 }
 
 /// Returns all lanes that are neither fair lanes nor quarantine lanes.
@@ -20,23 +20,23 @@ pub struct Served {
 /// # Errors
 /// Returns a database error if a statement fails.
 pub async fn plain_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<i64>> {
-    sqlx::query_scalar("select distinct lane from queue.lane where not lined and not solo order by lane").fetch_all(connection).await
+    sqlx::query_scalar("select distinct lane from queue.lane where not paired and not solo order by lane").fetch_all(connection).await
 }
 
 /// Claims up to `most` jobs from the fair queues of all lanes, starting after fair queue number `after`.
 ///
 /// # Errors
 /// Returns a database error if a statement fails.
-pub async fn claim_lines(connection: &mut PgConnection, worker: Uuid, after: i64, most: i32) -> sqlx::Result<Served> {
+pub async fn claim_fair(connection: &mut PgConnection, worker: Uuid, after: i64, most: i32) -> sqlx::Result<Served> {
     let lanes = plain_lanes(&mut *connection).await?;
-    claim_lines_of(connection, worker, &lanes, after, &vec![most; lanes.len()], most).await
+    claim_fair_of(connection, worker, &lanes, after, &vec![most; lanes.len()], most).await
 }
 
 /// Claims from the fair queues of the given lanes, with a maximum per lane and in total.
 ///
 /// # Errors
 /// Returns a database error if a statement fails.
-pub async fn claim_lines_of(
+pub async fn claim_fair_of(
     connection: &mut PgConnection,
     worker: Uuid,
     lanes: &[i64],
@@ -45,7 +45,7 @@ pub async fn claim_lines_of(
     most: i32,
 ) -> sqlx::Result<Served> {
     let token = Uuid::new_v4();
-    let rows = sqlx::query(sql(include_str!("../../queue-worker/sql/claim_lines.sql")))
+    let rows = sqlx::query(sql(include_str!("../../queue-worker/sql/claim_fair.sql")))
         .bind(token)
         .bind(worker)
         .bind(lanes)
@@ -56,15 +56,15 @@ pub async fn claim_lines_of(
         .fetch_all(connection)
         .await?;
     let jobs = rows.iter().map(ClaimedJob::from_row).collect::<sqlx::Result<_>>()?;
-    let lines = rows.iter().map(|row| row.try_get("line")).collect::<sqlx::Result<_>>()?;
-    Ok(Served { lease: Lease { token, jobs }, lines })
+    let fair_ids = rows.iter().map(|row| row.try_get("fair_id")).collect::<sqlx::Result<_>>()?;
+    Ok(Served { lease: Lease { token, jobs }, fair_ids })
 }
 
 /// Moves up to `most` jobs of each lane into the lane's fair queues. Returns the number of jobs.
 ///
 /// # Errors
 /// Returns a database error if a statement fails.
-pub async fn line_up(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
+pub async fn move_to_fair_lanes(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     let lanes = plain_lanes(&mut *connection).await?;
     let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/move_to_fair_lanes.sql")));
     let rows = statement.bind(&lanes).bind(vec![0_i64; lanes.len()]).bind(most).fetch_all(connection).await?;

@@ -15,7 +15,7 @@ use tests::{TestDb, eventually};
 type ServedJobs = Arc<Mutex<Vec<(u32, u32)>>>;
 
 /// Fair job of a tenant, with a duration of `ms` milliseconds.
-#[job(name = "lines_served", fair = self.tenant, send_only, state(ServedJobs))]
+#[job(name = "fair_served", fair = self.tenant, send_only, state(ServedJobs))]
 #[derive(Clone, Serialize, Deserialize)]
 struct Serve {
     tenant: u32,
@@ -57,12 +57,12 @@ async fn small_tenants_do_not_wait_for_the_backlog_of_a_large_one() {
     let last = ran.iter().rposition(|(tenant, ..)| *tenant != 0).unwrap();
     assert!(last < 60 && ran.iter().filter(|(tenant, ..)| *tenant != 0).count() == 20, "the last of the small ones was number {last}");
     let large: Vec<u32> = ran.iter().filter(|(tenant, ..)| *tenant == 0).map(|(_, n)| *n).collect();
-    assert!(large.is_sorted(), "each line in its order");
+    assert!(large.is_sorted(), "each fair queue in its order");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_higher_priority_goes_first_and_within_it_lines_take_turns() {
+async fn a_higher_priority_goes_first_and_within_it_fair_queues_take_turns() {
     let db = TestDb::new().await;
     let ran = ServedJobs::default();
     for (priority, tenants) in [(100, 0..5), (150, 5..10)] {
@@ -81,7 +81,7 @@ async fn a_higher_priority_goes_first_and_within_it_lines_take_turns() {
 }
 
 /// Job without a fair key.
-#[job(name = "lines_plain", send_only, state(ServedJobs))]
+#[job(name = "fair_plain", send_only, state(ServedJobs))]
 #[derive(Serialize, Deserialize)]
 struct Plain {
     n: u32,

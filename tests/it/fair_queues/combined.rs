@@ -41,7 +41,7 @@ impl RanJobs {
 }
 
 /// Fair job under a limit.
-#[job(name = "lines_limited", fair = self.tenant, limit(concurrency = 3), send_only, state(RanJobs))]
+#[job(name = "fair_limited", fair = self.tenant, limit(concurrency = 3), send_only, state(RanJobs))]
 #[derive(Serialize, Deserialize)]
 struct Limited {
     tenant: u32,
@@ -79,7 +79,7 @@ async fn jobs_under_a_limit_take_turns_within_the_limit() {
 }
 
 /// Fair batch job.
-#[job(name = "lines_batched", fair = self.tenant, batch = 10, send_only, state(RanJobs))]
+#[job(name = "fair_batched", fair = self.tenant, batch = 10, send_only, state(RanJobs))]
 #[derive(Serialize, Deserialize)]
 struct Batched {
     tenant: u32,
@@ -121,10 +121,10 @@ macro_rules! plain {
     )*};
 }
 
-plain!(LinesPlainOne, LinesPlainTwo, LinesPlainThree, LinesPlainFour, LinesPlainFive);
+plain!(FairPlainOne, FairPlainTwo, FairPlainThree, FairPlainFour, FairPlainFive);
 
 /// Fair job without other features.
-#[job(name = "lines_turning", fair = self.tenant, send_only, state(RanJobs))]
+#[job(name = "fair_turning", fair = self.tenant, send_only, state(RanJobs))]
 #[derive(Serialize, Deserialize)]
 struct Turning {
     tenant: u32,
@@ -146,10 +146,10 @@ async fn beside_lanes_of_the_same_priority_fair_ones_are_claimed_from_whenever_t
     // The poll interval is too long for any job to be found by a poll.
     (config.concurrency, config.poll_interval) = (1, Duration::from_mins(1));
     let worker = Worker::new(db.pool.clone()).config(config).state(seen.clone()).register::<Turning>();
-    let worker = worker.register::<LinesPlainOne>().register::<LinesPlainTwo>().register::<LinesPlainThree>();
-    let worker = worker.register::<LinesPlainFour>().register::<LinesPlainFive>();
+    let worker = worker.register::<FairPlainOne>().register::<FairPlainTwo>().register::<FairPlainThree>();
+    let worker = worker.register::<FairPlainFour>().register::<FairPlainFive>();
     for job_type in ["one", "two", "three", "four", "five"] {
-        db.run(&format!("select queue.enqueue('lines_plain_{job_type}', 'null')")).await;
+        db.run(&format!("select queue.enqueue('fair_plain_{job_type}', 'null')")).await;
     }
     db.run_while(worker, async {
         eventually("all lanes are known", async || seen.ran() == 5).await;
