@@ -92,7 +92,7 @@ struct FindingRow {
     facts: Json<Map<String, Value>>,
 }
 
-/// Database role that runs the checks, and its memberships in store roles.
+/// Database role that runs the checks, and its memberships in store roles. Empty until [`Check::Rights`] has run.
 #[derive(Debug, Default)]
 pub(super) struct Login {
     pub(super) name: Option<String>,
@@ -219,8 +219,13 @@ async fn check_unserved(on: &mut PgConnection, store: Store) -> Result<Vec<Findi
 }
 
 async fn check_capacities(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>, Error> {
-    let full = Queue::on(on).store(store).capacities().await?.into_iter().filter(|queue| queue.waiting >= queue.capacity);
-    let findings = full.take(20).map(|full| {
+    let queue = Queue::on(on).store(store);
+    let mut capacities = queue.capacities().await?;
+    // A bounded count below the capacity does not show whether the queue is full.
+    if capacities.iter().any(|of| of.partial && of.waiting < of.capacity) {
+        capacities = queue.capacities_exactly().await?;
+    }
+    let findings = capacities.into_iter().filter(|of| of.waiting >= of.capacity).take(20).map(|full| {
         let message = format!("queue {} is at its capacity: {} jobs wait, the capacity is {}", full.queue, full.waiting, full.capacity);
         build_finding(FindingKind::CapacityFull, message, None, json!(full))
     });
