@@ -1,5 +1,5 @@
--- Table whose column defaults reference the sequences that no other table references. Citus moves a sequence only together with a table
--- that references it.
+-- Table that makes Citus move the sequences below with the store. Citus moves a sequence only together with a table that references it,
+-- and no other table references these sequences.
 create table queue.sequence_owner (
   one     boolean  not null default true,
   id      bigint   not null default nextval('queue.id_seq'),

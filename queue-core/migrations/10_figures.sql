@@ -9,9 +9,9 @@
 -- entries slow down a probe, and accumulate while a session holds an old snapshot. Returns no rows if the server's statistics report at
 -- most `bloat` dead rows, because few dead rows are cheap to read.
 --
--- If the table ready has at most `heap` bytes and few jobs are ready, the floors are exact. They are then read from the heap, where a
--- dead row costs a sixth as much as a dead index entry. Otherwise the floors come from the newest history, for lanes with a job that
--- finished in the last ten seconds. The callers read a lane without a returned row from its start.
+-- If the table ready has at most `heap` bytes and at most 20,000 jobs are ready, the floors are exact. They are then read from the heap,
+-- where a dead row costs a sixth as much as a dead index entry. Otherwise the floors come from the newest history, for lanes with a job
+-- that finished in the last ten seconds. The callers read a lane without a returned row from its start.
 --
 -- A floor from the history is marked `partial`, because jobs may have positions below the floor. A job has a lower position if it was
 -- released, or if the transaction that enqueued it committed after jobs with higher positions had finished. Workers also start their claims
@@ -85,8 +85,8 @@ begin
     from (select distinct l.lane, l.queue from queue.lane l where l.ctid >= '(0,0)') l
     left join queue.lane_floors() p on p.lane = l.lane
   ), bar as materialized (
-    -- Highest position to read: the `most`-th lowest first position of a queue. Only the first thousand lanes are considered. In a queue
-    -- with a higher first position, the first job has waited less, so the queue is not returned.
+    -- Highest position to read: the `most`-th lowest among the first positions of the queues. Only the first thousand lanes are
+    -- considered. A queue with a higher first position is not returned, because its first job has waited less.
     select max(h.seq) as seq
     from (
       select min(f.seq) as seq
@@ -186,8 +186,8 @@ $$;
 -- Waiting jobs are first counted in heap order, where a dead row costs a tenth as much as a dead index entry. The lanes are read by index
 -- only for states with more than `most` entries.
 --
--- With `top`, returns only the `top` pairs of queue and job type with the most unfinished jobs. Additional rows without queue and job
--- type then contain the total number of jobs by state. A row without a state contains the number of omitted pairs.
+-- With `top`, returns only the `top` pairs of queue and job type with the most unfinished jobs and dead letters. Additional rows without
+-- queue and job type then contain the total number of jobs by state. A row without a state contains the number of omitted pairs.
 create function queue.counts(most bigint default 20000, top integer default null)
   returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
   language plpgsql stable
@@ -318,7 +318,7 @@ begin
   ), seen_of_listed as materialized (
     select s.state, s.lane, s.jobs from sampled s where s.lane in (select c.lane from listed c)
   ), floors as materialized (
-    -- `heap => 0` takes the floors from the history. Exact floors would require another scan of the heap, which was already read above.
+    -- `heap => 0` takes the floors from the history, because exact floors would require a second scan of the heap.
     select p.lane, p.seq from queue.lane_floors(heap => 0) p where exists (select from many m where m.state = 'ready')
   ), probed as materialized (
     select m.state, c.lane, greatest(least(n.jobs, a.share), least(coalesce(s.jobs, 0), most)) as jobs,

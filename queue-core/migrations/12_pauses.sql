@@ -23,8 +23,8 @@ create table queue.paused (
   constraint paused_reason_is_short check (length(reason) <= 1000)
 );
 
--- Pauses a queue ('*': all queues), or one job type in the queue, and returns the pause's number. An existing pause gets the new reason
--- and author but keeps its start time.
+-- Pauses a queue ('*': all queues), or one job type in the queue, and returns the pause's number. An existing pause gets a new number,
+-- reason and author, but keeps its start time.
 --
 -- The pause takes effect at commit, when workers are notified. Running jobs run to completion. pause_awaits returns the workers that may
 -- still start jobs covered by the pause.

@@ -16,7 +16,7 @@ create table queue.schedule (
   grace             interval    not null,
   overlap           text        not null,
   jitter            interval    not null,
-  supersede         boolean     not null,                            -- whether a changed payload cancels jobs that are waiting for a retry
+  supersede         boolean     not null,                            -- whether a changed type or payload cancels jobs waiting for a retry
   source            text        not null,                            -- static: declared by workers; dynamic: created by users
   definition        bigint      not null,                            -- hash of the columns above
   since             timestamptz not null default clock_timestamp(),  -- time after which ticks count; a resume moves it
@@ -289,10 +289,10 @@ $$;
 -- queue.fire_ticks. This file does not evaluate cron expressions, because the caller passes the ticks. The ticks are applied only if
 -- neither the schedule nor its next tick has changed since the worker computed them.
 --
---   fire         written by fire_ticks and run_schedule, one row for each tick; pruned with the history
+--   fire         one row for each tick (written by fire_ticks) and each manual start (run_schedule); pruned with the history
 --   declaration  written by workers at startup (declare_schedules); worker.declares lists the declarations of live workers
 
--- Outcomes of ticks, one row for each tick.
+-- Outcomes of ticks and manual starts, one row for each.
 create table queue.fire (
   name      text        not null,
   tick      timestamptz not null,

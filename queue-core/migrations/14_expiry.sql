@@ -28,7 +28,7 @@ create function queue.expiry_text(at timestamptz) returns text
   language sql stable strict parallel safe
   return pg_catalog.to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
--- Returns whether a job with these `system` attributes has expired. A value not written by expiry_text never expires.
+-- Returns whether a job with these `system` attributes has expired. Ignores a deadline in any format other than that of expiry_text.
 create function queue.is_expired(system jsonb) returns boolean
   language sql volatile
   return coalesce(
@@ -171,8 +171,8 @@ $$;
 
 -- Checks the jobs of up to `most` due rows of expiry from `floor` on, and expires the jobs that have not started. Returns the number of
 -- rows, their lowest time, the expired jobs, and the jobs whose rows violate a constraint of the target tables (`refused`). A refused job
--- does not affect the other jobs. Jobs that are locked or in their first attempt are checked again at increasing intervals, because a
--- first attempt may be released without being counted.
+-- does not affect the other jobs. Locked jobs are checked again at increasing intervals, and so are jobs in their first attempt, because
+-- that attempt may be released without being counted.
 create function queue.expire_due(
   floor timestamptz, most integer, out hints integer, out lowest timestamptz, out expired bigint[], out refused bigint[]
 )

@@ -8,9 +8,9 @@
 -- reads few rows. One statement deletes a row of tallied and adds its counts to all four steps, so each row is counted exactly once.
 -- Readers add up both tables.
 --
--- Each attempt is either completed, retried, dead, cancelled, snoozed or released. Additional counts describe how retried or dead
--- attempts ended: timed_out, panicked and crashed (crashed attempts may also be cancelled). lease_lost counts attempts whose verdict was
--- rejected because another worker held the job. Expired jobs had no attempt.
+-- Each attempt counts as completed, retried, dead, cancelled, snoozed or released. Additional counts describe how retried or dead
+-- attempts ended: timed_out, panicked and crashed (crashed attempts may also be cancelled). lease_lost counts attempts whose worker lost
+-- the lease, so that their verdicts were rejected or not sent. Expired jobs had no attempt.
 --
 -- A histogram counts attempts by duration (queue.bounds_ms). In the tables, a histogram is one number with 16 decimal digits per bucket,
 -- with the lowest bucket in the lowest digits (see queue.histogram_buckets). Adding such numbers is twenty times as fast as adding arrays.
@@ -258,8 +258,8 @@ begin
     grain := case when looked <= 600 then 10 when looked <= 86400 then 60 else 3600 end;
     since := date_bin(make_interval(secs => grain), now() - make_interval(secs => looked), epoch);
     upto := since;
-    -- For each step length, reads the totals up to the next boundary of the next longer step length. For the longest step length, reads the
-    -- totals up to the current time.
+    -- For each step length, reads the totals up to the first boundary of the next longer step length. For the longest step length, reads
+    -- the totals up to the current time.
     for l in array_position(levels, grain) .. 4 loop
       read := read || levels[l];
       froms := froms || upto;

@@ -276,7 +276,7 @@ end;
 --
 --   lease -> ready | done (cancelled)   by the holder (restart): the same job, with another payload and an empty journal
 
--- Restarts leased jobs, and returns the rejected jobs. Each job gets the given payload, and the type and version in `stored`. The job
+-- Restarts leased jobs, and returns the rejected jobs. Each job gets its new payload, and the type and version in `stored`. The job
 -- enters ready at the end of its lane, and its attempts and crashes are reset. Its records of steps, children, maps and progress are
 -- deleted. The job's earlier children and parts continue without a parent. Unreceived signals are kept. A job with a pending cancellation
 -- is cancelled instead, and releases its ordering key.

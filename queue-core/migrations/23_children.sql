@@ -293,8 +293,8 @@ begin
 end
 $$;
 
--- Cancels the unfinished children and map parts of `parents`, including their descendants. Must be called once the parents have finished
--- or are being cancelled. From then on the parents spawn no children. Each statement of this function takes a new snapshot, and therefore
+-- Cancels the unfinished children and map parts of `parents`, including their descendants. The parents must have finished already, or be
+-- marked for cancellation, so that they spawn no further children. Each statement of this function takes a new snapshot, and therefore
 -- sees all children spawned before.
 create function queue.cancel_children(parents bigint[]) returns void
   language plpgsql volatile

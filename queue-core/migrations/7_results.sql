@@ -64,9 +64,9 @@ begin
 end
 $$;
 
--- Returns a job's outcome in one row, or no row if the job has not finished. Only end_of, entry_of and attempt_of define which table
--- holds a job. The three functions are inlined into their callers. Callers disable sequential scans, so that the functions read only a
--- few index entries regardless of table statistics.
+-- Returns a job's outcome in one row, or no row if the job has not finished. For a single job, end_of, entry_of and attempt_of define which
+-- tables are searched. The three functions are inlined into their callers. Callers disable sequential scans, so that the functions read
+-- only a few index entries regardless of table statistics.
 create function queue.end_of(id bigint)
   returns table (
     state text, attempts smallint, crashes smallint, finished_at timestamptz, ran_ms integer, error text, output jsonb

@@ -1,6 +1,6 @@
--- Grants the privileges of producers to a role. Producers enqueue jobs, query their status, and wait for them. They read no payloads and
--- access tables only through SECURITY DEFINER entry points. The other functions in this list run with the caller's rights, and only
--- select an entry point or compute a value.
+-- Grants the privileges of producers to a role. Producers enqueue jobs, send signals to them, query their status, and wait for them.
+-- Producers read no payloads and access tables only through SECURITY DEFINER entry points. The other functions in this list run with the
+-- caller's rights, and only select an entry point or compute a value.
 grant execute on function
   queue.enqueue, queue.enqueue_with, queue.enqueue_each, queue.try_enqueue,
   queue.insert_job, queue.producer_enqueue, queue.producer_enqueue_with, queue.producer_lock_keys, queue.lock_keys,

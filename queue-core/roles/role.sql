@@ -1,5 +1,5 @@
--- Creates a group role without privileges in the store. If the role exists, revokes all its privileges in the store. Users become members
--- of the role.
+-- Creates a group role if it does not exist. Revokes all privileges of the role in the store, except usage of the schema. Users get
+-- privileges as members of the role.
 do $$
 begin
   if exists (select from pg_namespace n where n.nspname = 'queue_schema' and pg_get_userbyid(n.nspowner) = 'queue_role') then

@@ -1,5 +1,5 @@
--- Selects the next blocked jobs that match a filter, after the given position. The jobs are sorted by key and position, so repeated calls
--- read each entry once.
+-- Selects the next blocked jobs that match a filter, sorted by key and seq. Each call continues after ($9, $10), so repeated calls read
+-- each entry once.
 -- $1 queue or null  $2 job types or null  $3 exclusive upper bound of the ids  $4 minimum age in seconds  $5 maximum age in seconds
 -- $6 text in the error of the last failed attempt  $7 required metadata  $8 maximum number of jobs
 -- $9 key and $10 seq after which to continue

@@ -1,5 +1,5 @@
 -- Finds sessions that hold or await a lock that blocks writes to the store's tables, such as the lock that `create index` takes. Returns
--- one row per session.
+-- one row per session, up to twenty.
 -- Safe: read-only, and never waits for a lock.
 select 'table_locked' as kind,
   format('session %s (%s) holds or awaits a lock on %s', s.session ->> 'pid', s.session ->> 'application', l.tables) as message,

@@ -1,4 +1,5 @@
 -- Returns the current role, its memberships in the store's roles, and the store's roles that lack a privilege required by this release.
+-- Also returns the name of one function that such a role cannot execute.
 -- $1 schema  $2 roles  $3 for each role, a function that the role must be able to execute
 -- Safe: read-only. Reads only catalogs.
 with wanted as materialized (

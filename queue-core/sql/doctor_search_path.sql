@@ -1,6 +1,6 @@
--- Finds objects in schemas of the search path that shadow built-in functions or operators, and those schemas if PUBLIC may create objects
--- in them. Also finds privileges of PUBLIC in the store, and objects in the store's schema that do not belong to the store. Lists at most
--- the first twenty objects of each kind.
+-- Checks the schemas of the search path and the schema public. Finds objects in these schemas that shadow built-in functions or operators,
+-- and schemas in which PUBLIC may create objects. Also finds privileges of PUBLIC in the store, and objects in the store's schema that do
+-- not belong to the store. Lists at most the first twenty objects of each kind.
 -- $1 schema
 -- Safe: read-only. Reads only catalogs.
 with open as materialized (

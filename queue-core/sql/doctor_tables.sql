@@ -1,7 +1,7 @@
--- Finds problems with the store's tables, indexes and sequences, and an approaching transaction id wraparound of the database. Returns
--- one row per problem, up to twenty per kind.
+-- Finds problems with the store's tables, indexes and sequences, and an approaching wraparound of the database's transaction or multixact
+-- ids. Returns one row per problem, up to twenty per kind.
 -- $1 schema  $5 the store's tables
--- Thresholds above which a value is a problem: $2 dead rows of a table, $3 age of the oldest unfrozen transaction id in transactions,
+-- Thresholds above which a value is a problem: $2 dead rows of a table, $3 age of the oldest unfrozen transaction or multixact id,
 -- $4 used fraction of a sequence
 -- Safe: read-only. Reads only catalogs and statistics.
 (select 'bloat' as kind,

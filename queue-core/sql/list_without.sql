@@ -1,4 +1,4 @@
--- Lists jobs without payload and output, newest first, each once with its state. See queue.reader_list.
+-- Lists jobs without payload and output, newest first. Each job is listed once, with its state. See queue.reader_list.
 -- $1 state or null  $2 queue or null  $3 job types or null  $4 only ids below this id  $5 maximum number of jobs
 -- $6 text in the error of a dead letter, or null  $7 maximum age in seconds, or null  $8 minimum age in seconds, or null
 -- $9 required metadata, or null  $10 maximum number of history rows to read

@@ -1,5 +1,4 @@
--- Returns the positions, in the parameter arrays, of the combinations of queue, job type and version that a live worker serves. The first
--- position is 1.
+-- Returns the one-based array positions of the combinations of queue, job type and version that at least one live worker serves.
 -- $1 queues  $2 job types  $3 versions
 -- Safe: read-only. A worker whose release does not report job types is assumed to serve all job types.
 select a.place

@@ -1,5 +1,6 @@
 -- nothing -> ready | scheduled | blocked: enqueues one job, in the caller's transaction. Enqueues nothing if another job holds the
--- uniqueness key or the queue is at its capacity. Returns the job's id and the outcome. The id is null if the queue is at its capacity.
+-- uniqueness key or the queue is at its capacity. Returns the id of the enqueued job or of the job that holds the key, and the outcome. The
+-- id is null if the queue is at its capacity.
 -- $1 job type  $2 payload as JSON text  $3 options as JSON text  $4 whether the commit may return before it is durable
 -- Safe: see enqueue_with.sql. If the queue is at its capacity, queue.try_enqueue rolls back its own writes, and the caller's transaction
 -- stays usable. $4 is true only outside a transaction, so synchronous_commit is off for this statement only.

@@ -41,7 +41,7 @@ pub enum Error {
     /// An option has a value outside of its accepted range.
     #[error("{what} is {}; it must be {range}", if value.is_empty() { "empty" } else { value.as_str() })]
     OutOfRange {
-        /// Name of the option.
+        /// Option as named in the error message, such as `the time to run at`.
         what: &'static str,
         /// Rejected value.
         value: String,
@@ -231,8 +231,8 @@ pub enum Error {
         /// Name of the target store.
         store: String,
     },
-    /// The attempt has lost its lease. Another worker has the job, or the job has finished. If the error occurs in a transaction of the
-    /// attempt, the transaction's writes are rolled back.
+    /// The attempt has lost its lease, for example because another worker has recovered the lease or the job has finished. If the error
+    /// occurs in a transaction of the attempt, the transaction's writes are rolled back.
     #[error("the lease on job {job} is lost, or the job has finished: this attempt can no longer change it")]
     LeaseLost {
         /// Id of the job whose lease was lost.

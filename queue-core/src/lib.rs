@@ -57,9 +57,9 @@
 //! | claim | operation that takes a batch of ready jobs under one lease |
 //! | crash | end of an attempt because its process has ended |
 //! | dead letter | job that is not retried automatically, kept until it is requeued or discarded |
-//! | durable job | job of a type whose attempts may end half-way and continue later |
+//! | durable job | job of a type whose attempts may end half-way; the next attempt continues after the finished steps |
 //! | expiry | time by which a job must start; a job that has not started by then expires and does not run |
-//! | fair queue | waiting jobs of one fairness key, in the order in which they became ready; `line` in SQL |
+//! | fair queue | waiting jobs of one fairness key, in the order in which they became ready; `fair_id` in SQL |
 //! | fairness key, fair key | text for fair queueing: keys of one job type take turns, regardless of how many jobs each key has |
 //! | flow, node, edge | jobs that are enqueued together; a named job of a flow; the dependency of a node on another node |
 //! | handler | user code that runs the jobs of a type |

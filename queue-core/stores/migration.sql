@@ -38,8 +38,8 @@ create table if not exists queue.place (
 create index if not exists place_by_store on queue.place (store);
 create index if not exists place_moving on queue.place (leaves) where leaves is not null;
 
--- One row for each pair of a tenant and a store in this database. The store is identified by its schema. `epoch` is the last recorded
--- epoch, and `here` is true if the tenant's jobs can be enqueued into the store in that epoch. The row is kept after the tenant has left.
+-- One row for each tenant and each store in this database that the tenant is in, is moving to, or has left. The store is identified by its
+-- schema. `epoch` is the last recorded epoch, and `here` is true if the tenant's jobs can be enqueued into the store in that epoch.
 create table if not exists queue.tenant (
   schema  text     not null,
   key     text     not null,

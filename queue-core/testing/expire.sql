@@ -1,4 +1,4 @@
--- ready | scheduled | blocked -> done (expired): expires all jobs that did not start in time. Returns the ids of the expired jobs. Used
--- in tests.
+-- ready | scheduled | blocked -> done (expired): expires up to a million jobs that did not start in time. Returns the ids of the expired
+-- jobs. Used in tests.
 -- Safe: see queue.expire_due.
 select e.expired from queue.expire_due('-infinity', 1000000) e

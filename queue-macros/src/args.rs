@@ -113,7 +113,7 @@ impl Args {
         }
     }
 
-    /// Checks the cron expression and the time zone, and that `tz` is combined with `cron`.
+    /// Checks the cron expression and the time zone, and that `tz` is used only with `cron`.
     fn check_schedule(&self) -> Result<()> {
         let text = |name| match self.calls.iter().find(|(key, _)| key == name) {
             Some((_, Value::Text(text))) => Some(text),
@@ -213,7 +213,7 @@ impl Args {
         }
     }
 
-    /// Returns only the options that determine the types in the implementation.
+    /// Returns only the options that determine the types in the generated implementation.
     pub(crate) fn types_only(self) -> Self {
         let calls = self.calls.into_iter().filter(|(key, _)| key == "batch" || key == "durable").collect();
         Self { root: self.root, output: self.output, calls, ..Self::default() }

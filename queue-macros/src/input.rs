@@ -50,8 +50,8 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
     head
 }
 
-/// Checks that a field's type has no `&'static` reference. Conditional fields are exempt, and so are fields with serde attributes that
-/// change how the field is deserialized. Records a mistake and returns true if the check fails.
+/// Checks that a field's type has no `&'static` reference. Skips conditional fields, fields with serde attributes that change how the field
+/// is deserialized, and types with `PhantomData` or `fn`. Records a mistake and returns true if the check fails.
 fn check_field(field: &Field, mistakes: &mut Mistakes) -> bool {
     let is_exempt = field.attrs.iter().any(|attribute| match attribute.path().get_ident() {
         Some(name) if name == "serde" => mentions(attribute, &["skip", "skip_deserializing", "deserialize_with", "with", "borrow"]),

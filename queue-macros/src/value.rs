@@ -132,7 +132,7 @@ impl<'a> KnownOption<'a> {
         }
     }
 
-    /// Parses an integer literal or a constant. Checks the range only of a literal. rustc checks the type of a constant.
+    /// Parses an integer literal or a constant. Only a literal is checked against the range. rustc checks the type of a constant.
     pub(crate) fn integer_or_constant(&self, given: &Expr, range: RangeInclusive<i32>) -> Result<Expr> {
         let literal = match ungroup(given) {
             Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => matches!(**expr, Expr::Lit(_)),

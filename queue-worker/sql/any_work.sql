@@ -1,5 +1,5 @@
 -- Returns the kind of work in a store for which this process runs no worker: 0 no work, 1 ready jobs, 2 maintenance, such as due jobs,
--- hints or leases to recover. Reads one index entry per lane and per kind of maintenance.
+-- hints or leases to recover. Reads one index entry per lane and per kind of maintenance, and if nothing else is found, every lease.
 -- $1 job types  $2 queues, null for any
 -- Safe: read-only. A worker that is then started queries again, and the next poll finds work that this query has missed.
 select case

@@ -2,9 +2,9 @@
 -- of deleted rows.
 -- $1 ids
 -- Safe: deletes only rows that have not changed since this statement found their jobs finished. If an operator has requeued a job in the
--- meantime, the row of the new attempt has another `updated_at` and stays. Locked rows are skipped and left for the next run, because
--- progress reports would have to wait while this statement waits for a lock. The state of each job is read with scalar subqueries, because
--- the planner may evaluate `exists` with a scan of the whole table.
+-- meantime, the row of the new attempt has another `updated_at` and stays. Locked rows are skipped and left for the next run. If this
+-- statement waited for a lock, progress reports would have to wait for the rows that it has already locked. The state of each job is read
+-- with scalar subqueries, because the planner may evaluate `exists` with a scan of the whole table.
 with seen as materialized (
   select p.id, p.updated_at, coalesce(
     (select true from queue.done d where d.id = u.id limit 1),

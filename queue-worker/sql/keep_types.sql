@@ -1,6 +1,7 @@
 -- retention: sets the history retention of the job types $1 to $2. Null selects the store's retention. Writes only changes.
 -- $1 job types  $2 retentions in seconds
--- Safe: if workers of two releases disagree, the settings of the worker that started last apply. Types are locked in name order.
+-- Safe: if workers of two releases disagree, the settings of the worker that started last apply. Inserted and updated types
+-- are locked in name order.
 with input as materialized (
   select s.job_type, case when s.seconds is not null then least(s.seconds, 31557600000) end * interval '1 second' as history
   from unnest($1::text[], $2::float8[]) s (job_type, seconds)

@@ -1,4 +1,4 @@
--- Returns which rows of the leases $1 and of the jobs $2 are locked by another transaction. Reads lease, job and the other tables that
+-- Returns the rows of the leases $1 and of the jobs $2 that another transaction has locked. Reads lease, job and the other tables that
 -- contain rows of a job. If exactly one session holds a row's lock, also returns the session.
 -- $1 tokens  $2 ids
 -- Safe: queue.locked_rows waits for no row lock. The locks that it takes end with this statement's transaction. Runs only after a

@@ -3,8 +3,8 @@
 -- $6 awaited signal names of each job, as a JSON array of texts
 -- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. Each parked job gets a hint.
 -- The consumer of the hint queries signals under a newer snapshot, so it sees signals sent before or during this statement. A job whose
--- cancellation was requested is cancelled and frees its ordering key. As with a snooze, the attempt is not charged, so $4 is stored minus
--- one. The number of crashes is reset to zero.
+-- cancellation was requested is cancelled and frees its ordering key. As with a snooze, a parked job is not charged for the attempt, so
+-- $4 - 1 is stored. Its number of crashes is reset to zero.
 with input as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::smallint[], $5::float8[], $6::text[]) v (token, id, lane, attempts, wait_ms, names)

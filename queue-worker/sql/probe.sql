@@ -2,8 +2,9 @@
 -- created since the snapshot $1, and the milliseconds until the next job is due by the database's clock (null if no job has a due time).
 -- Also returns the last number drawn from id_seq. A change in this number shows that jobs may have become ready, because every insert into
 -- ready draws a number or sends a notification. Also returns xmin and xmax of the current snapshot. If $4 is true, also returns the lanes
--- that hold jobs at or above their floors, or whether any lane holds jobs if $5 is null. Reads one index entry per lane.
--- $1 snapshot of the last query for lanes as text, or null to report a new lane  $2 job types  $3 queues, or null for any
+-- in $5 that hold jobs at or above their floors. If $4 is true and $5 is null, returns whether any lane holds jobs instead. Reads one
+-- index entry per lane.
+-- $1 snapshot of the last lane query, as text, or null to report a new lane in any case  $2 job types  $3 queues, or null for any
 -- $4 whether to probe lanes  $5 lanes, or null if there are too many  $6 floors of the lanes
 select
   -- If the snapshot contains ids that this server has not assigned yet, a failover has lost transactions. See lanes.sql.

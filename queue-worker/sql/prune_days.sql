@@ -1,8 +1,8 @@
--- done | done_many -> nothing: deletes the jobs whose retention has passed among the next $3 rows of history. Scans only day partitions
--- that are older than $1 and are kept because many of their jobs have a longer retention. Returns the id at which to continue, or null at
--- the end. Reads only the catalog if there is no such partition.
+-- done | done_many -> nothing: scans the next $3 rows of done and a tenth as many rows of done_many, and deletes the jobs whose retention
+-- has passed. Scans only day partitions that are older than $1 and are kept because many of their jobs have a longer retention. Returns
+-- the id at which to continue, or null at the end. Reads only the catalog if there is no such partition.
 -- $1 retention in seconds  $2 id to start at  $3 maximum number of rows
--- Safe: only jobs whose done row is deleted here lose their payload and failures. Rows locked by other transactions are skipped.
+-- Safe: only jobs whose history row is deleted here lose their payload and failures. Rows locked by other transactions are skipped.
 with past as materialized (
   select queue.id_at(b.today at time zone 'UTC') as above
   from (select date_trunc('day', (clock_timestamp() - $1 * interval '1 second') at time zone 'UTC') as today) b

@@ -1,7 +1,7 @@
 -- done | done_many -> nothing: deletes from the default partitions jobs that finished more than $1 seconds ago. Deletes up to $2 rows of
 -- done and a tenth as many rows of done_many. Other partitions are dropped as a whole. Returns the number of deleted jobs.
 -- $1 retention in seconds  $2 maximum number of rows
--- Safe: only jobs whose done row is deleted here lose their payload and failures.
+-- Safe: only jobs whose history row is deleted here lose their payload and failures.
 with finished as materialized (
   delete from queue.done_default
   where ctid = any (array(

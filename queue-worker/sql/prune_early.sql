@@ -1,9 +1,9 @@
 -- done | done_many -> nothing: scans the next $2 rows of history, and deletes jobs of the type $1, whose retention is shorter than the
--- store's. Returns whether there are more rows, or no row if another worker is scanning. A job that finished long after jobs with similar
--- ids, or whose history row is locked, stays until the partition is dropped.
+-- store's. Returns whether there are more rows. Returns no row if another worker is scanning, or if the type's retention is not shorter.
+-- A job that finished long after jobs with similar ids, or whose history row is locked, stays until the partition is dropped.
 -- $1 job type  $2 maximum number of rows  $3 the store's retention in seconds
--- Safe: only jobs whose done row is deleted here lose their payload and failures. Only one worker at a time scans, and other workers skip
--- the scan.
+-- Safe: only jobs whose history row is deleted here lose their payload and failures. Only one worker at a time scans the history for a
+-- type, and other workers skip the scan.
 with due as materialized (
   select k.pruned_to, k.history, queue.id_at(now() - k.history) as above
   from queue.retention k

@@ -1,4 +1,4 @@
--- fire, declaration, schedule -> nothing: deletes up to $2 ticks that fired more than $1 seconds ago and whose jobs are finished. Also
+-- fire, declaration, schedule -> nothing: deletes up to $2 ticks that fired more than $1 seconds ago and have no unfinished job. Also
 -- deletes schedules that were withdrawn more than $1 seconds ago. Deletes declarations that no registered worker lists and that were last
 -- seen more than $1 seconds ago, or more than one day ago if $1 is less than a day. Returns the number of deleted ticks.
 -- $1 retention in seconds  $2 maximum number of ticks

@@ -1,7 +1,7 @@
 -- done | done_many -> nothing: variant of prune_done.sql for stores in which some job types have a separate retention. Returns the number
 -- of deleted jobs.
 -- $1 retention of all other types in seconds  $2 maximum number of rows
--- Safe: only jobs whose done row is deleted here lose their payload and failures.
+-- Safe: only jobs whose history row is deleted here lose their payload and failures.
 with kept as materialized (
   select distinct l.lane, k.history
   from queue.retention k

@@ -3,8 +3,8 @@
 -- of cancelled jobs, and the ids of the dead letters and cancelled jobs together. An empty list of ids is null.
 -- $1 tokens  $2 number of crashes after which a job becomes a dead letter
 -- Safe: this is a separate statement, so that its snapshot is newer than the locks on the leases. Jobs that were settled before the
--- leases were locked are then no longer in the leases. A single statement that also acquired the locks would restore such jobs. Every job
--- moves to the quarantine lane of its queue, type and priority. In that lane, the job runs apart from jobs that never crashed a process.
+-- leases were locked are then no longer in the leases. A single statement that also acquired the locks would restore such jobs. A job
+-- that becomes ready moves to the quarantine lane of its queue, type and priority. There it runs apart from jobs that never crashed.
 -- After a second crash the job runs alone, so that the third crash identifies the right job. A dead letter frees its ordering key under
 -- the policy `skip`, and otherwise stays the head of the key, like a job that returns to ready. Jobs whose cancellation was requested are
 -- cancelled, and free their keys. No content of a lease row can make the statement fail. Otherwise one bad lease would stop all recovery.

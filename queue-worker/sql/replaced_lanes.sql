@@ -1,7 +1,7 @@
 -- lane (leaving) -> nothing: deletes up to $1 rows that are marked for deletion and whose lane has a newer, unmarked row. Returns the
 -- number of deleted rows.
 -- $1 maximum number of rows
--- Safe: above is set only after all transactions that enqueued with the row have ended, and later transactions see the new row. The new
+-- Safe: `above` is set only after all transactions that enqueued with the row have ended, and later transactions see the new row. The new
 -- row stays during the statement, because its deletion has to wait for the end of the current transaction.
 with deleted as (
   delete from queue.lane

@@ -7,8 +7,8 @@
 -- token order, and their latest row versions are read. A lease always contains exactly the unsettled jobs, and the verdict that empties a
 -- lease deletes it.
 -- The position of a released job is its id, which is unique and keeps jobs in order of age. This position is usually below the floor of
--- the lane, so claims skip the job until a scan below the floor finds it, within about a second. A job whose cancellation was requested
--- is cancelled unless it completed, and frees its key.
+-- the lane, so claims skip the job until a scan below the floor finds it, within about a second. If the cancellation of a job was
+-- requested, every verdict other than `complete` cancels the job and frees its key.
 -- All recorded times are the time of the statement, not of the transaction. A handler's own transaction, which ends with this statement,
 -- may have begun long before.
 -- The caller passes the ordering keys although the table job contains them, because reading that table here would open every daily

@@ -2,9 +2,10 @@
 -- rejected tokens.
 -- $1 tokens  $2 jobs of leases with several lanes  $3 lane of each job in $2  $4 number of verdicts for each lease
 -- Safe: a lease is deleted once, and only its owner knows the token. After a recovery the lease is gone, and nothing is written. A lease
--- with more or fewer jobs than verdicts is left unchanged. A lease row contains its jobs in id order, so the ids of a large lease with
--- one lane are copied unchanged to one row of done_many. The caller passes the lanes although the table job contains them, because
--- reading that table here would open every daily partition. A job without a lane raises an error, and nothing is written.
+-- with more or fewer jobs than verdicts is left unchanged. A lease row contains its jobs in id order. The ids of a large lease with one
+-- lane are therefore copied unchanged to one row of done_many, if their span is allowed in one row. The caller passes the lanes although
+-- the table job contains them, because reading that table here would open every daily partition. A job without a lane raises an error,
+-- and nothing is written.
 with deleted as materialized (
   delete from queue.lease
   where token = any ($1) and cardinality(ids) = ($4::int[])[array_position($1, token)]

@@ -1,9 +1,10 @@
--- Returns the steps that earlier attempts of the job $1 have journaled, oldest first, with the remaining ms of unfinished sleeps.
+-- Returns the steps that earlier attempts of the job $1 have journaled, oldest first. `left_ms` is the remaining time of a sleep or timed
+-- wait in ms, or null for other steps.
 -- $1 id
 -- Safe: read-only. The caller holds the job's lease, so earlier owners can no longer write. If a job with an expiry time is released
 -- after it journaled steps on attempt 1, the release charges the attempt, because a job without a charged attempt could expire. The steps
 -- are then returned as steps of attempt 2, so that the charge does not use up a retry. If attempt 1 failed or crashed, a failure row
--- exists, and its steps keep their attempt number.
+-- exists, and the steps keep their attempt number.
 with uncounted as materialized (
   select coalesce(max(f.at), '-infinity') as failed_at
   from queue.job j

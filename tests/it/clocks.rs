@@ -6,8 +6,8 @@ use queue_core::{Job as _, JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, effects, eventually, within};
 
-/// Shifts every lease deadline, as if the database clock had been ahead by the interval `by` when it was written. Returns the number of
-/// workers.
+/// Shifts every lease deadline, as if the database clock had been ahead by the interval `by` when the deadline was written. Returns the
+/// number of workers.
 async fn step(db: &TestDb, by: &str) -> u64 {
     let statement = "update queue.worker set expires_at = expires_at + $1::interval";
     sqlx::query(statement).bind(by).execute(&db.pool).await.unwrap().rows_affected()

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection as _;
 use tests::{Act, Do, TestDb, eventually, within};
 
-/// Durable job with an ordering key, progress, logs and a step. The job exercises every loop of the worker.
+/// Durable job with an ordering key, progress, logs and a step, so that its attempts use many loops of the worker.
 #[job(name = "connections_all", durable, key = self.key)]
 #[derive(Serialize, Deserialize)]
 struct All {

@@ -1,5 +1,5 @@
 //! Tests schedules: each tick has exactly one job, even if workers crash. Also tests ticks that are missed, skipped or impossible, and
-//! ticks that overlap.
+//! ticks that overlap with unfinished jobs.
 
 mod attacks;
 mod changes;

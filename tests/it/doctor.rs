@@ -83,6 +83,6 @@ fn shell(url: &str, command: &str) -> Output {
 }
 
 fn cli(url: &str, arguments: &[&str]) -> Output {
-    // The check would report environment variables of the test suite as unknown settings.
+    // Otherwise the check would report this environment variable of the test suite as an unknown setting.
     Command::new(CLI).args(arguments).env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", url).output().unwrap()
 }

@@ -131,8 +131,8 @@ async fn a_job_that_lost_its_payload_is_claimed_so_that_it_can_end() {
     db.finish().await;
 }
 
-/// Creates jobs with the given ids under one lease. The jobs alternate between the given lanes. The lease has a lane only if a single
-/// lane is given.
+/// Creates jobs with these ids under one lease. The jobs alternate between the lanes `of`. The lease has a lane only if `of` contains a
+/// single lane.
 async fn leased(on: &mut PgConnection, ids: &[i64], of: &[i64]) -> Lease {
     let (worker, token) = (register(on).await.unwrap(), Uuid::new_v4());
     let lanes: Vec<i64> = of.iter().cycle().take(ids.len()).copied().collect();

@@ -1,4 +1,4 @@
-//! Tests ordering keys. The jobs of a key run one at a time in commit order, despite dead jobs, failures and operators.
+//! Tests ordering keys. The jobs of a key run one at a time in commit order, even if jobs fail or die, or an operator intervenes.
 
 mod crowd;
 mod edges;
@@ -22,7 +22,7 @@ async fn enqueue_skipping(connection: &mut PgConnection, key: &str) -> JobId {
     Do { act: Act::Ok("done".to_owned()) }.enqueue(connection).key(key).key_policy(KeyPolicy::Skip).await.unwrap().id()
 }
 
-/// Consumes the hints about free keys that no other session has locked. Returns the number of jobs that became ready.
+/// Consumes the hints about freed keys, and skips locked rows. Returns the number of moved jobs.
 async fn unblock(connection: &mut PgConnection) -> i32 {
     operate::unblock(connection).await.unwrap()
 }

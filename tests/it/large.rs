@@ -59,8 +59,8 @@ async fn a_claim_of_large_jobs_loads_no_more_bytes_than_its_limit_and_all_run() 
     let claims = run(&db, 500).await;
     let most = claims.iter().map(|claim| claim.bytes).max().unwrap();
     assert!((MB..=LARGEST + MB).contains(&most), "{claims:?}");
-    // A claim releases the jobs whose payloads it cannot load if the payload size was unknown when the claim was sent. This is the case
-    // for the first claim, and for a second claim that is in flight at the same time.
+    // If the payload size was unknown when a claim was sent, the claim releases the jobs whose payloads it cannot load. This applies to
+    // the first claim, and to a second claim that is in flight at the same time.
     let given_back: usize = claims.iter().map(|claim| claim.unread).sum();
     assert!((1..=1000).contains(&given_back), "{claims:?}");
     db.finish().await;

@@ -94,7 +94,7 @@ impl queue_core::Handler for Long {
     }
 }
 
-/// Creates two endless jobs with this number of crashes, claimed by a process that has just crashed.
+/// Creates two endless jobs that are claimed by a process that has just crashed. When they are recovered, they have `crashes` crashes each.
 async fn crash(on: &mut PgConnection, crashes: i16) -> Vec<JobId> {
     let ghost = register(on).await.unwrap();
     let mut held = on.begin().await.unwrap();

@@ -136,7 +136,7 @@ async fn a_verdict_behind_a_lock_of_no_table_waits_alone_and_is_written_once_it_
     db.finish().await;
 }
 
-/// Locked table, lease or job, and the session that holds the lock.
+/// Result row of `locked_rows.sql`: the table of the locked row, its lease or job, and the pid of the session that holds the lock.
 type LockedRow = (String, Option<Uuid>, Option<JobId>, Option<i32>);
 
 #[tokio::test]

@@ -88,7 +88,7 @@ fn linked_crates_have_an_allowed_licence_and_source() {
     cargo("deny --offline --manifest-path examples/drivers/Cargo.toml check licenses sources");
 }
 
-/// The programs enqueue through the SQL functions, each on an embedded server.
+/// The programs in `examples/drivers` enqueue through the SQL functions, each on an embedded server.
 #[test]
 #[ignore = "matrix"]
 fn programs_with_other_drivers_enqueue() {

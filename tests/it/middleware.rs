@@ -211,7 +211,7 @@ async fn the_test_kit_runs_middleware_too() {
     db.finish().await;
 }
 
-/// Middleware that replaces the output of each attempt with the output of the attempt before it. The first attempt fails.
+/// Middleware that replaces the output of each attempt with the output of the previous attempt. The first attempt fails.
 #[derive(Default)]
 struct Swapping(Mutex<Option<AttemptOutput>>);
 

@@ -38,7 +38,7 @@ async fn enqueue(pool: &PgPool, act: Act) -> JobId {
     Do { act }.enqueue(pool).await.unwrap().id()
 }
 
-/// Starts jobs that will end during the outage.
+/// Enqueues jobs that end during the outage, and waits until they have started.
 async fn begin(database: &Database, jobs: i64, act: Act) {
     for _ in 0..jobs {
         enqueue(&database.pool, act.clone()).await;

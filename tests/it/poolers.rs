@@ -111,8 +111,8 @@ async fn in_turn(ports: [u16; 2]) -> u16 {
     port
 }
 
-/// Connections alternate between two poolers. If the second connection of the check for session pooling reaches the other pooler, the
-/// listener may keep its session by chance. A kept session therefore does not prove that sessions are stable.
+/// Connections alternate between two poolers, so the second connection of the check for session pooling may reach the other pooler. The
+/// listener may then keep its session by chance, which does not prove that sessions are stable.
 #[tokio::test]
 #[ignore = "deep"]
 async fn poolers_side_by_side_are_judged_separately() {
@@ -164,7 +164,7 @@ async fn behind_a_pooler_without_prepared_statements_a_worker_does_not_start() {
         assert!(refused.to_string().contains(word), "{refused}");
     }
     through.close().await;
-    // With a direct connection, the worker runs jobs. No statement that requires a direct connection has gone through the pooler.
+    // With a direct connection, the worker runs jobs. Statements that require a direct connection do not go through the pooler.
     let both = Database::options().url(pooler.url("pooled")).direct_url(server.url("pooled")).connect().await.unwrap();
     beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
         let job = echo("y").enqueue(&database.pool).await.unwrap();

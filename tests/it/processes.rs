@@ -114,7 +114,7 @@ async fn f29_f33_a_worker_stopped_for_longer_than_its_lease_changes_nothing_and_
     zombie.signal("STOP");
     let mut second = start(&db, &[("TTL_MS", "1000")]);
     within(Duration::from_secs(20), "the second holder has begun", async || db.count("select count(*) from effect").await > 4).await;
-    // By now, the stopped worker's timers have expired, and another worker has claimed its jobs.
+    // By now, the stopped worker's timers have expired, and the second worker has started at least one of the jobs.
     zombie.signal("CONT");
     for job in &jobs {
         db.until(*job, JobState::Completed).await;

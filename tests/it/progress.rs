@@ -33,7 +33,7 @@ fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2))
 }
 
-/// Records every statement on the table `progress`, and every row that the statement writes.
+/// Records every insert and update statement on the table `progress`, and every row that the statement writes.
 async fn log_writes(db: &TestDb) {
     let log = "create table write (row boolean);
       create function log_write() returns trigger language plpgsql as $$ begin insert into public.write values (tg_level = 'ROW'); return null; end $$;

@@ -118,7 +118,7 @@ async fn f42_a_deadlock_with_a_settle_is_resolved_by_it_and_costs_no_attempt() {
 #[tokio::test]
 async fn f38_a_full_queue_of_notifications_fails_the_commit_with_a_typed_error_and_stores_nothing() {
     let db = TestDb::new().await;
-    // A real overflow takes 8 GB of notifications. The simulated error has the same code, and is raised at the commit too.
+    // A real overflow takes 8 GB of notifications. Like the real error, the simulated error has the code 54000 and is raised at the commit.
     let full = "create function public.full() returns trigger language plpgsql as $$
          begin raise exception 'too many notifications in the NOTIFY queue' using errcode = '54000'; end $$;
        create constraint trigger is_full after insert on queue.ready deferrable initially deferred for each row execute function public.full()";

@@ -39,7 +39,7 @@ async fn send<J>(on: &mut PgConnection, rendered: &Rendered<J>) -> sqlx::Result<
 #[tokio::test]
 async fn a_job_enqueued_by_another_driver_equals_one_of_ours() {
     type JobOptions = (String, String, (i16, i16, i16), JobState, Option<String>, Option<String>);
-    /// Returns all options of the job.
+    /// Returns the properties that must not depend on the driver.
     fn options_of(record: JobRecord) -> JobOptions {
         let texts = [record.meta, record.payload].map(|text| text.map(|text| text.get().to_owned()));
         let [meta, payload] = texts;

@@ -1,5 +1,5 @@
 //! Tests unique jobs. Exactly one job holds a key, whatever the order of the enqueues. Also tests the results of conflicting enqueues,
-//! and that a key is free exactly when its job has finished.
+//! and when a job releases its key.
 
 mod held;
 mod kept;
@@ -151,7 +151,7 @@ async fn a_debounced_job_runs_when_the_last_one_would_have_and_never_earlier() {
     enqueue("5").at(later).await.unwrap();
     assert_eq!(run_at(&db, first).await.map(|at| at.timestamp()), Some(later.timestamp()));
     assert_eq!(payload(&db, first).await, "1");
-    // A debounce keeps the attempt count of a job that was tried before.
+    // A debounce keeps the attempt count of a job that is waiting for a retry.
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(10_i64).execute(&mut on).await.unwrap();
     end(&mut on, "retry").await;

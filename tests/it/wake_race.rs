@@ -26,7 +26,7 @@ struct Race {
 impl Race {
     async fn begin() -> Self {
         let db = TestDb::new().await;
-        // The worker knows the lane, so it could claim the job if the job were visible.
+        // A first job creates the lane, so the worker could claim the producer's job if that job were visible.
         Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap();
         sqlx::raw_sql("truncate queue.job, queue.ready").execute(&db.pool).await.unwrap();
         let listener = db.listen("wake").await;

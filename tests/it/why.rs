@@ -83,8 +83,8 @@ async fn run(on: &mut PgConnection, sql: &str) {
     on.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// Applies the fix of a cause, which is a `queue-worker` command or an SQL statement. If the fix is advice, runs the command in the
-/// advice.
+/// Applies the fix of a cause. If the fix contains a `queue-worker` command, runs the command. Otherwise executes the fix as an SQL
+/// statement.
 async fn cure(db: &TestDb, cause: &Cause) {
     let fix = cause.fix.as_deref().unwrap_or_else(|| panic!("no fix: {cause:?}"));
     let command = fix.split('`').find(|part| part.starts_with("queue-worker "));

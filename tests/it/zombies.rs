@@ -11,7 +11,7 @@ use tests::{
 };
 use uuid::Uuid;
 
-/// Names of further writes that a lease holder can send for any job. `HOLDER_WRITES` and the verdicts are not included.
+/// Names of the writes of a lease holder that are neither in `HOLDER_WRITES` nor verdicts.
 const WRITES: [&str; 6] = ["whole lease", "fresh step", "report", "log", "set aside", "expire"];
 
 /// Returns the names of all writes of a lease holder.
@@ -166,7 +166,7 @@ async fn a_write_of_the_holder_is_accepted_and_one_that_ends_the_attempt_only_on
     db.finish().await;
 }
 
-/// A token names one lease. No write takes effect under the lease of another running job, or without a lease.
+/// A token identifies one lease. No write takes effect under the lease of another running job, or without a lease.
 #[tokio::test]
 async fn a_write_counts_only_under_the_lease_that_has_the_job() {
     let db = TestDb::new().await;
@@ -192,7 +192,7 @@ async fn a_write_counts_only_under_the_lease_that_has_the_job() {
     db.finish().await;
 }
 
-/// Runs a write for several jobs in one statement. Returns the accepted jobs.
+/// Runs a write for several jobs in one statement. Returns the jobs for which the write was accepted.
 async fn write_all(on: &mut PgConnection, verdicts: &[JobVerdict], what: &str) -> Vec<JobId> {
     let refused = match what {
         "settle" => protocol::settle_together(on, verdicts).await,

@@ -23,7 +23,7 @@ const AGE: &str = "do $$
   end $$";
 
 impl TestDb {
-    /// Simulates the passage of `by` for the whole store: scheduled jobs become due, and leases and rate-limit windows end. Then checks the
+    /// Simulates the passage of `by` for the whole store. For example, leases with less time left than `by` expire. Then checks the
     /// invariant.
     ///
     /// # Panics

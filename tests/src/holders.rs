@@ -1,5 +1,5 @@
-//! Runs the writes, except verdicts, of a worker that holds a durable job under a lease. The product's own statements run one at a time
-//! on the caller's connection.
+//! Runs writes of a worker that holds a durable job under a lease: steps, parks, signals, children, maps and restarts. The product's own
+//! statements run one at a time on the caller's connection.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};

@@ -22,7 +22,7 @@ pub async fn pass_lanes(connection: &mut PgConnection, unseen: &[String], most: 
     Ok(i64::try_from(pass.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Deletes lane rows that have been replaced by new rows. Returns the number of rows.
+/// Deletes up to `most` lane rows that have been replaced by new rows. Returns the number of deleted rows.
 pub async fn replaced_lanes(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/replaced_lanes.sql"))).bind(most).fetch_one(connection).await
 }
@@ -45,7 +45,7 @@ pub async fn walk_jobs(connection: &mut PgConnection, after: i64, to: i64, most:
 }
 
 /// Deletes the lane rows in `due` whose scan is complete and has found no job. `used` contains the lanes with jobs, and `to` is the last
-/// job id scanned. Returns the number of rows.
+/// job id scanned. Returns the number of deleted rows.
 pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: &[i64], to: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/forget_lanes.sql")))
         .bind(due.iter().map(|due| due.0).collect::<Vec<_>>())

@@ -189,7 +189,7 @@ pub async fn reschedule(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::R
         .await
 }
 
-/// Makes scheduled jobs ready. Returns the ready jobs.
+/// Makes scheduled jobs ready. Returns the jobs that became ready.
 pub async fn run_now(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.run_now_all($1) c")).bind(ids).fetch_all(connection).await
 }
@@ -309,8 +309,8 @@ pub async fn prune_dead(connection: &mut PgConnection) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_dead.sql"))).bind(AHEAD).bind(5000_i64).fetch_one(connection).await
 }
 
-/// Deletes jobs whose retention has ended from retained partitions that are older than `days` days. Scans `most` rows of history at a
-/// time. Returns the number of scans.
+/// Deletes jobs whose retention has ended from retained partitions that are older than `days` days. Each scan reads up to `most`
+/// rows of `done`. Returns the number of scans.
 pub async fn prune_days(connection: &mut PgConnection, days: f64, most: i64) -> sqlx::Result<i64> {
     let mut from = Some(i64::MIN);
     let mut calls = 0;

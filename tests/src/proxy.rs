@@ -103,15 +103,15 @@ impl Proxy {
         connections
     }
 
-    /// Cuts all current connections. Returns the number of connections.
+    /// Cuts all current connections. Returns the number of cut connections.
     pub fn cut(&self) -> usize {
         let connections = self.state.cuts.receiver_count();
         self.state.cuts.send_modify(|cuts| *cuts += 1);
         connections
     }
 
-    /// Cuts the first connection that commits from now on, before the client receives the reply to the commit. Returns whether a
-    /// connection committed within `patience`.
+    /// Cuts the connection of the first worker or producer that commits a write from now on, before the client receives the reply.
+    /// Returns whether such a commit occurred within `patience`.
     pub async fn cut_after_commit(&self, patience: Duration) -> bool {
         let before = self.state.fired.load(SeqCst);
         self.state.armed.store(1, SeqCst);

@@ -58,7 +58,7 @@ pub mod third {
 
     use super::second;
 
-    /// Mail with a subject. A mail of an earlier release cannot be decoded if one of its recipients is empty.
+    /// Mail with a subject. A mail of an earlier release cannot be upgraded if one of its recipients is empty.
     #[job(send_only, name = "release_mail", aliases = ["release_post"], version = 3, upgrade(1 = Self::from_v1, 2 = from_v2), output = String)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -94,7 +94,7 @@ impl TestServer {
         Ok(server)
     }
 
-    /// Starts a server that accepts the superuser `sealed` only over encrypted connections.
+    /// Starts a server with an additional superuser `sealed`, whose TCP connections must be encrypted.
     pub async fn start_encrypted() -> Result<Self> {
         let server = Self::folder(&["ssl=on"])?;
         server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
@@ -238,7 +238,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// Stops the server like `pg_ctl stop -m immediate`. Connections end with SQLSTATE 57P02 or are cut.
+    /// Stops the server like `pg_ctl stop -m immediate`. Connections are cut, at most after a warning.
     pub fn quit(&self) -> Result<()> {
         let mut server = lock(&self.0.server);
         let server = server.as_mut().context("the server is not running")?;
@@ -363,7 +363,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the program folder of the newest installed server, or the folder `QUEUE_PG_BIN` if that variable is set.
+/// Returns the folder in `QUEUE_PG_BIN` if set, else the program folder of the newest server in `/usr/lib/postgresql` or on the `PATH`.
 fn binaries() -> Result<PathBuf> {
     if let Some(bin) = std::env::var_os("QUEUE_PG_BIN") {
         return Ok(bin.into());

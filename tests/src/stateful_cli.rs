@@ -1,5 +1,5 @@
-//! Worker binary whose handler uses two states that are built from the pool. If the environment variable `STATE` is set, building one of
-//! them fails.
+//! Worker binary whose handler uses two states that are built from the pool. If the environment variable `STATE` is set, building the
+//! state `Name` fails.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

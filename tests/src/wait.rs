@@ -17,8 +17,8 @@ pub async fn eventually(what: &str, check: impl AsyncFnMut() -> bool) {
 /// Waits like [`eventually`], with another timeout.
 ///
 /// # Panics
-/// Panics if `check` does not return true within `timeout`. Each check counts for at most 40 ms, because a busy machine delays both the
-/// checks and the event. Also panics after eight times `timeout` of elapsed time.
+/// Panics if `check` does not return true within `timeout`. Each check and the sleep after it count for at most 40 ms together, because
+/// a busy machine delays both the checks and the event. Also panics once the elapsed time exceeds eight times `timeout`.
 pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() -> bool) {
     let (began, mut used) = (Instant::now(), Duration::ZERO);
     loop {

@@ -10,7 +10,7 @@ use std::{
 
 use crate::server::lock;
 
-/// Running `test-worker` process, killed when dropped.
+/// Running worker process, killed when dropped.
 #[derive(Debug)]
 pub struct WorkerProcess {
     child: Child,

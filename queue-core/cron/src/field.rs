@@ -1,4 +1,4 @@
-//! Parser for one field of a cron expression: lists, ranges and steps of numbers or names, stored as a bit set.
+//! Parser for one field of a cron expression. Parses lists, ranges and steps of numbers or names into a bit set.
 
 /// Kind of cron field: its name, its range and the names of its values.
 pub(super) struct Field {

@@ -35,8 +35,8 @@ pub struct Cron {
     zone: Tz,
 }
 
-/// Maximum period of the search for the next run time. Every valid date recurs within 40 years. The longest interval is between two
-/// occurrences of 29 February on the same weekday, because 2100 is not a leap year.
+/// Maximum period of the search for the next run time. The rarest date, 29 February on a given weekday, recurs within 40 years, even
+/// across 2100, which is not a leap year.
 const HORIZON: Months = Months::new(50 * 12);
 
 /// Maximum length of a cron expression in bytes.

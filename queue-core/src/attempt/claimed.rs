@@ -80,8 +80,8 @@ impl ClaimedJob {
         SystemAttributes::parse(self.system.as_deref()).dependents()
     }
 
-    /// Returns the time between the claim and the job's expiry. Returns `None` if the job does not expire. A job can no longer expire once
-    /// an earlier attempt or a crash has been counted.
+    /// Returns the time between the claim and the job's expiry. Returns `None` if the job cannot expire, because it has no expiry, or
+    /// because an earlier attempt or a crash has been counted.
     pub fn may_begin_within(&self) -> Option<Duration> {
         let system = self.system.as_deref().filter(|_| self.attempt == 1 && self.crashes == 0);
         let by = SystemAttributes::parse(system).expires_at()?;

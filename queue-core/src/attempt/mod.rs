@@ -1,6 +1,6 @@
 //! Execution of a job's attempt, including its timeout, panics, cancellation and result.
 //!
-//! Used by workers and by the test kit. This module never accesses the database. It takes claimed jobs and returns [`AttemptEnd`]s. Only
+//! Used by workers and by the test kit. This module executes no SQL itself. It takes claimed jobs and returns [`AttemptEnd`]s. Only
 //! [`verdict`](crate::options::verdict) maps an outcome to a verdict.
 
 mod batch;

@@ -26,7 +26,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Writes the ending as the last statement of the transaction, then commits. Queries the outcome of the commit if its response is lost.
     async fn commit(self: Arc<Self>, tx: OwnedTransaction, fence: Fence, ending: Ending) -> CommitResult;
 
-    /// Loads the job's last checkpoint as JSON text.
+    /// Loads the job's last checkpoint as JSON text, if the job has written one.
     async fn checkpoint(&self, job: JobId) -> Result<Option<String>, Error>;
 
     /// Loads the journaled steps of the job.

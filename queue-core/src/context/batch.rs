@@ -211,7 +211,8 @@ pub struct BatchJob<J> {
 /// Result that the handler has set for a job.
 pub(crate) struct BatchJobResult {
     pub(crate) result: Result<Option<String>, Failure>,
-    /// Whether a stop of the attempt had been requested when the handler set the result.
+    /// Whether a stop of the attempt had been requested when the handler failed the job or returned. Always `false` after
+    /// [`BatchJob::complete`], because a stop request does not affect a completed job.
     pub(crate) stop_requested: bool,
 }
 

@@ -41,7 +41,7 @@ pub enum CancelReason {
     LeaseLost,
 }
 
-/// Cancellation token of one attempt. Dereferences to a [`CancellationToken`] and also reports the [`reason`](Self::reason).
+/// Cancellation token of an attempt or of a batch. Dereferences to a [`CancellationToken`] and also reports the [`reason`](Self::reason).
 ///
 /// ```
 /// use queue_core::{CancelReason, Context, Failure};
@@ -63,7 +63,7 @@ pub enum CancelReason {
 pub struct Cancelled {
     token: CancellationToken,
     request: Arc<StopRequest>,
-    /// Whether this job was cancelled.
+    /// Whether the job was cancelled. For a batch, whether all of its jobs were cancelled.
     job_cancellation: Arc<AtomicBool>,
 }
 
@@ -132,7 +132,7 @@ impl Context {
     }
 }
 
-/// Stop request to all handlers of a queue.
+/// Stop request to the handlers that a worker runs for one queue.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct StopRequest {

@@ -28,9 +28,9 @@ pub struct Fence {
 #[derive(Clone, Debug)]
 pub struct JournaledStep {
     pub name: String,
-    /// Number of the attempt from which later attempts are counted: the attempt that journaled the step, with one exception. The number
-    /// is 2 for a step of attempt 1 if the job has an expiry time and attempt 1 has neither failed nor crashed after the step. A release
-    /// of such a job charges attempt 1, because a job without a charged attempt could expire. The number 2 excludes this charge.
+    /// Number of the attempt that journaled the step, with one exception. A release of a job with an expiry time charges attempt 1,
+    /// because a job without a charged attempt could expire. So that this charge does not use up a retry, a step that attempt 1 of such a
+    /// job journaled has the number 2. If attempt 1 failed or crashed after the step, the number is 1.
     pub attempt: i16,
     /// Output as JSON text. `None` represents JSON null.
     pub output: Option<String>,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::define::{SystemAttributes, Tick};
 
-/// Metadata of a job as JSON text, parsed on first use.
+/// Metadata and system attributes of a job as JSON text. The metadata is parsed on first use.
 #[derive(Default)]
 pub(super) struct Meta {
     text: Option<String>,

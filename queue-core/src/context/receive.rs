@@ -34,14 +34,14 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Durable {
-    /// Waits for the next signal with this name and returns the payload of the signal. The signal is journaled as a step, so each attempt
-    /// returns the same payload. During the wait, the job is `parked` and holds no slot, no lease and no connection. A signal sent before
-    /// this call is received immediately.
+    /// Waits for the next signal with this name and returns the payload of the signal. The signal is journaled as a step, so the call
+    /// returns the same payload in each attempt. During the wait, the job is `parked` and holds no slot, no lease and no connection. A
+    /// signal sent before this call is received immediately.
     ///
     /// Signals are sent with [`JobRef::signal`](crate::JobRef::signal), or `queue.signal` in SQL. An attempt may use each name only once.
     /// To receive several signals with one name, add a suffix: `("vote", i)` receives the next signal named `vote`.
     ///
-    /// The attempt is suspended, as it is by [`sleep`](Self::sleep). While a step runs concurrently, the attempt polls for the signal at
+    /// The wait suspends the attempt, like [`sleep`](Self::sleep). While a step runs concurrently, the attempt polls for the signal at
     /// intervals that grow from a second to a minute. A payload that does not fit `T` fails the attempt, as with a step. The signal stays
     /// journaled, so the next attempt receives the same signal.
     ///

@@ -233,7 +233,7 @@ impl Registry {
     /// the removed types are left to other workers.
     ///
     /// # Errors
-    /// Returns [`RegistryError::NoKeyring`] if no type remains.
+    /// Returns [`RegistryError::NoKeyring`] if all types were removed.
     #[doc(hidden)]
     pub fn served(mut self, mut on_removed: impl FnMut(&'static str, &'static str)) -> Result<Self, RegistryError> {
         let missing_keyring = |registration: &Registration| registration.options.seal.filter(|keyring| !seal::has_keyring(keyring));

@@ -87,11 +87,12 @@ impl JobTransaction {
     /// An error or panic in the handler after the commit is only logged, because the job is already completed.
     ///
     /// # Errors
-    /// Returns one of the following errors if the job is not completed and nothing was written:
+    /// If this method returns one of the following errors, the job is not completed and nothing was written:
     /// - [`Error::LeaseLost`] if another worker has the job or the job has already ended. If the handler returns this error, the attempt
     ///   does not fail and nothing is written.
     /// - [`Error::Database`] if the database rejected a statement or the commit (for example because of a deferred constraint), or the
     ///   connection was lost before the commit.
+    /// - A terminal failure if `output` cannot be encoded or is too long to store.
     ///
     /// Losing the connection during the commit is not an error by itself, because the worker looks up the result of the commit. If the
     /// database stays unreachable, this method returns an error although the result is unknown. The attempt then fails only if the commit
@@ -277,7 +278,7 @@ impl TransactionTracker {
     }
 
     /// Closes the tracker after the handler has ended. Waits at most `timeout` for a commit in progress, and rejects later commits.
-    /// Returns the state before closing. If the commit is still in progress after the timeout, the tracker stays open.
+    /// Returns the state before closing. If the commit is still in progress after the timeout, the state stays `Committing`.
     pub(crate) async fn close(&self, timeout: Duration) -> CommitState {
         let until = tokio::time::Instant::now() + timeout;
         let mut state = self.state.subscribe();

@@ -1,5 +1,5 @@
 //! Transactions of an attempt. The transaction of a transactional job begins before the handler runs, is available to the handler, and is
-//! committed after the handler returns. Handlers of other job types begin a transaction themselves.
+//! committed after the handler has succeeded. Handlers of other job types can begin transactions themselves.
 
 use std::{
     fmt,
@@ -59,7 +59,7 @@ impl AttemptTransaction {
 }
 
 impl Context {
-    /// Begins a transaction on the worker's pool that commits together with the job's completion: see [`JobTransaction`].
+    /// Begins a transaction on the worker's pool. The transaction commits together with the job's completion; see [`JobTransaction`].
     ///
     /// The handler completes the job with [`JobTransaction::complete`] and returns the result. A handler that returns `Ok` without
     /// completing the transaction fails the attempt. Errors and panics before the commit roll the transaction back, and the job is
@@ -68,8 +68,7 @@ impl Context {
     /// The transaction occupies one connection of the pool until it ends. Do slow work before the transaction begins, and size the pool
     /// for the number of handlers with a transaction.
     ///
-    /// Handlers may call this method at any time. Handlers of [`transactional`](crate::options::Options::transactional) types use
-    /// [`Context::transaction`] instead.
+    /// Handlers of [`transactional`](crate::options::Options::transactional) types use [`Context::transaction`] instead.
     ///
     /// # Errors
     /// Returns [`Error::Transactional`] for a transactional type, [`Error::LeaseLost`] if the job has finished, and errors of the pool.

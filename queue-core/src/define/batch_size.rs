@@ -47,7 +47,8 @@ mod tests {
     fn one_bad_job_among_500_takes_25_calls_and_one_for_each_further_attempt() {
         assert_eq!([4, 5, 6, 7, 8].map(|max_attempts| calls(500, max_attempts)), [25, 21, 23, 24, 25]);
         assert_eq!((calls(500, 20), calls(500, 3), calls(500, 2)), (37, 46, 501));
-        // The bad job runs alone from the fifth attempt on, with one call per attempt. All other jobs have finished before that attempt.
+        // From the fifth attempt on, each job runs alone. The six other jobs of the bad job's last batch complete in the fifth attempt.
+        // Each further attempt is a single call, for the bad job.
         for max_attempts in 8..=100 {
             let until_alone = (1..=5).map(|attempt| most_together(500, attempt, max_attempts, 0));
             assert_eq!(until_alone.collect::<Vec<_>>(), [500, 125, 31, 7, 1]);

@@ -59,7 +59,7 @@ pub enum SettlePath {
     Settle,
     /// Completes the job and leaves no record.
     Forget,
-    /// Parks the job until a signal arrives.
+    /// Parks the job until a signal arrives or the timeout elapses.
     Park,
     /// Restarts the job with another payload.
     Restart,
@@ -202,9 +202,9 @@ impl Ending {
             Verdict::Complete if self.keep || self.has_dependents() => "complete",
             Verdict::Complete => FORGET,
             Verdict::Retry(_) => "retry",
-            // Separate statements, which do not take this name, park and restart jobs. The common statement would snooze such a job.
+            // Jobs are parked and restarted by separate statements, which do not take this name. The common statement would snooze them.
             Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => "snooze",
-            // A separate statement, which does not take this name, expires jobs. The common statement would release such a job.
+            // Jobs are expired by a separate statement, which does not take this name. The common statement would release them.
             Verdict::Release | Verdict::Expire => "release",
             Verdict::Cancel => "cancel",
             Verdict::Dead => "dead",

@@ -126,8 +126,8 @@ impl Failure {
     /// Until then, the limits of its job type admit no job. If the type has no limits, the limit of its queue admits no job. Without any
     /// limit, the failure has the same effect as [`Failure::retry_in`].
     ///
-    /// The attempt is charged as for any other failure, so a job becomes a dead letter if the service rejects its call in every attempt.
-    /// If `wait` exceeds 100 years, the failure is terminal.
+    /// The attempt is charged, so a job becomes a dead letter if the service rejects its call in every attempt. If `wait` exceeds 100
+    /// years, the failure is terminal.
     ///
     /// ```
     /// use queue_core::Failure;

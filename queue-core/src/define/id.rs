@@ -25,7 +25,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 pub struct JobId(pub i64);
 
 impl JobId {
-    /// Returns the enqueue time by the database's clock. Returns `None` for an id that no store can have assigned.
+    /// Returns the enqueue time by the database's clock. The result is never `None`, because the 44 high bits of an id cannot exceed the
+    /// range of `DateTime`.
     pub fn enqueued_at(self) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp_millis(self.0 >> 20)
     }

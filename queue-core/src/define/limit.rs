@@ -66,8 +66,8 @@ impl Limit {
         Self { name: Some(name), ..Self::NONE }
     }
 
-    /// Sets the name of the limit, as in `name = "stripe"`. All types that use the name share the limit, across queues. Either one of the
-    /// types sets the values, or all types set the same values. By default, each type has a separate limit.
+    /// Sets the name of the limit, as in `name = "stripe"`. All types that use the name share the limit, across queues. Types that set
+    /// values must set the same values; the other types can omit them. By default, each type has a separate limit.
     #[must_use]
     pub const fn name(mut self, name: &'static str) -> Self {
         self.name = Some(name);
@@ -82,8 +82,8 @@ impl Limit {
         self
     }
 
-    /// Sets the maximum number of starts in any window of a period, as in `rate = "30/1m"`. Each attempt counts as a start. Accepts 1 to
-    /// 100,000 starts and a period of 100 ms to 365 days.
+    /// Sets the maximum number of starts in any window of length `period`, as in `rate = "30/1m"`. Each attempt counts as a start. Accepts
+    /// 1 to 100,000 starts and a period of 100 ms to 365 days.
     #[must_use]
     pub const fn rate(mut self, starts: u32, period: Duration) -> Self {
         self.rate = Some((starts, period));

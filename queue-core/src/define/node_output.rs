@@ -119,7 +119,7 @@ impl<T> NodeOutput<T> {
     }
 
     /// Returns the final state of the node's job if the job did not complete: `dead`, `cancelled`, `expired`, or `gone` if the job was
-    /// discarded.
+    /// discarded. Returns `None` if the job completed, or if the flow has not been enqueued yet.
     pub fn ended(&self) -> Option<&str> {
         if let OutputState::Ended(state) = &self.state { Some(state) } else { None }
     }

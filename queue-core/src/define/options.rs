@@ -1,8 +1,8 @@
 //! All options of `#[job(..)]`.
 //!
 //! The macro turns most keys into calls to the methods with the same names, so an editor shows the method's documentation for the key. All
-//! methods are `const`, so a job type causes no work at startup. The macro checks the values at compile time.
-//! [`Registry`](crate::registry::Registry) checks the values again for types written without the macro.
+//! methods are `const`, so a job type causes no work at startup. The macro checks most values at compile time.
+//! [`Registry`](crate::registry::Registry) also checks types that are written without the macro.
 
 use std::time::Duration;
 
@@ -58,9 +58,9 @@ pub struct Options {
     pub unique: Option<Unique>,
     /// Concurrency limits and rate limits; see [`Options::limit`].
     pub limits: &'static [Limit],
-    /// Cron expression of the type's schedule; see [`Options::cron`].
+    /// Cron expression of the type's schedule, `None` if the type has no cron schedule; see [`Options::cron`].
     pub cron: Option<&'static str>,
-    /// Interval of the type's schedule; see [`Options::every`].
+    /// Interval of the type's schedule, `None` if the type has no interval schedule; see [`Options::every`].
     pub every: Option<Duration>,
     /// Time zone of the cron expression, `None` for UTC; see [`Options::tz`].
     pub tz: Option<&'static str>,
@@ -77,8 +77,8 @@ pub struct Options {
 impl Options {
     /// Creates the options of the job type `name`, with default values for all other options.
     ///
-    /// Jobs are stored under this name. After a rename, waiting jobs are still stored under the old name. No worker runs these jobs
-    /// unless the [`aliases`](Options::aliases) contain the old name. The macro defaults to the struct's name in snake case.
+    /// Jobs are stored under this name. After a rename, waiting jobs are still stored under the old name. Workers of the new release run
+    /// these jobs only if the [`aliases`](Options::aliases) contain the old name. The macro defaults to the struct's name in snake case.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -254,8 +254,8 @@ impl Options {
     /// time of the job. A job that has not started within the delay expires. An expired job does not run, and its dependents are
     /// notified. By default jobs do not expire.
     ///
-    /// A job has started once an attempt has been charged, so neither a retried job nor a job of a crashed process expires. A job that
-    /// was released without a charge, by a shutdown or a snooze, has not started. An enqueue can set a different expiry:
+    /// A job has started once an attempt or a crash has been charged, so neither a retried job nor a job of a crashed process expires. A
+    /// job that was released without a charge, by a shutdown or a snooze, has not started. An enqueue can set a different expiry:
     /// [`Enqueue::expires_at`](crate::Enqueue::expires_at).
     #[must_use]
     pub const fn expires(mut self, time: Duration) -> Self {

@@ -1,4 +1,4 @@
-//! Decision about a job after an attempt. This module uses no clock, no database and no random numbers.
+//! Decision about a job after an attempt. This module reads no clock, accesses no database and draws no random numbers.
 //!
 //! Only [`verdict`] decides between a retry and a dead letter.
 
@@ -7,8 +7,7 @@ use std::time::Duration;
 /// Policy for the delay before the next attempt.
 ///
 /// The delay after attempt `n` is `base` for a fixed backoff, `base * n` for a linear backoff, and `base * 2^(n-1)` for an exponential
-/// backoff. The delay is at most `max`. The jitter then lengthens or shortens the delay at random, by up to the fraction `jitter` of the
-/// delay.
+/// backoff, capped at `max`. The jitter then lengthens or shortens the capped delay at random, by up to the fraction `jitter` of the delay.
 ///
 /// ```
 /// use queue_core::{JobType, job, options::Backoff};
@@ -40,7 +39,7 @@ enum Growth {
 /// Maximum delay that a handler may request: 100 years.
 pub(crate) const MAX_WAIT: Duration = Duration::from_hours(100 * 366 * 24);
 
-/// Upper limit for the delay of a backoff: 30 days.
+/// Upper limit for the delay of a backoff before jitter is applied: 30 days.
 const MAX_BACKOFF: Duration = Duration::from_hours(30 * 24);
 
 impl Backoff {

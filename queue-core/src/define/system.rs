@@ -67,7 +67,8 @@ impl<'a> SystemAttributes<'a> {
         if is_ours { text.parse().ok() } else { None }
     }
 
-    /// Returns the schedule tick for which the job was enqueued, or `None` if no schedule enqueued the job.
+    /// Returns the schedule tick for which the job was enqueued. Returns `None` if no schedule enqueued the job, or if an attribute of the
+    /// tick is invalid.
     pub(crate) fn tick(&self) -> Option<Tick> {
         let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
         Some(Tick { schedule: text(self.schedule?)?, at: text(self.tick?)?.parse().ok()? })

@@ -117,8 +117,8 @@ impl Timing {
     }
 
     /// Returns the ticks to handle at time `now`, with the action for these ticks. Returns `None` if the schedule is not due. `tick` is
-    /// the earliest tick that has not been handled yet, and `skip` is the tick that an operator skips. If both are equal, only this tick
-    /// is returned, and the database records it as skipped.
+    /// the earliest tick that has not been handled yet, and `skip` is the tick that an operator has decided to skip. If both are equal,
+    /// only this tick is returned, and the database records it as skipped.
     pub fn due(
         &self,
         missed: Missed,

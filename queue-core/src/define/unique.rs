@@ -214,7 +214,7 @@ pub struct UniqueKey {
 }
 
 impl UniqueKey {
-    /// Creates the key of a type without uniqueness fields.
+    /// Creates the key of a type without the option `unique`, whose jobs have no uniqueness key.
     #[must_use]
     pub const fn none() -> Self {
         Self { text: None }
@@ -243,7 +243,7 @@ impl UniqueKey {
         self
     }
 
-    /// Returns the key, or the error of a field's `Serialize` implementation. Returns `None` if the type has no uniqueness fields.
+    /// Returns the key, or the error of a field's `Serialize` implementation. Returns `None` for a key from [`Self::none`].
     pub(crate) fn into_text(self) -> Option<Result<String, String>> {
         self.text
     }

@@ -5,8 +5,8 @@ use std::{borrow::Cow, fmt};
 /// Maximum payload version of a type.
 pub(crate) const MAX_VERSION: u16 = 9999;
 
-/// Returns the stored name of the job type `name` at this payload version, like the SQL function `queue.stored_type`. Version 1 is stored
-/// under the plain name, so a type without the option `version` is stored under its own name.
+/// Returns the name under which version `version` of the job type `name` is stored, like the SQL function `queue.stored_type`. Version 1 is
+/// stored under the plain name, so a type without the option `version` is stored under its own name.
 pub fn stored_type(name: &'static str, version: u16) -> Cow<'static, str> {
     if version > 1 { Cow::Owned(format!("{name}@{version}")) } else { Cow::Borrowed(name) }
 }

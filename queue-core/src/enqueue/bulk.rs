@@ -20,7 +20,7 @@ use crate::{
     schema::{Connection, Session, Store},
 };
 
-/// Enqueues all rows in one transaction. If the given connection is in a transaction, the rows are written in that transaction.
+/// Enqueues all rows in one transaction. If `on` is already in a transaction, the rows are written in that transaction.
 pub(super) async fn write_all(
     on: Connection<'_>,
     store: Store,

@@ -32,7 +32,7 @@ const MAX_BLOCK: usize = 262_144;
 /// Minimum number of ids per reservation. Also used if the number of remaining rows is unknown.
 const MIN_BLOCK: usize = 8192;
 
-/// Buffer size in bytes. A full buffer is sent to the server.
+/// Number of buffered bytes at which the buffer is sent to the server.
 const BUFFER_SIZE: usize = 64 * 1024;
 
 /// Writes the rows before the first row that the copied columns cannot hold. Returns that row and all later rows.

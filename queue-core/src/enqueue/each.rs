@@ -1,5 +1,5 @@
 //! Writes jobs through an SQL function, which enqueues the jobs of a chunk one by one. Used for unique jobs, because a job may have the
-//! same key as an earlier job of the chunk. Also used for roles without privileges on the tables.
+//! same uniqueness key as an earlier job of the chunk. Also used for roles without privileges on the tables.
 
 use sqlx::{PgConnection, Row as _};
 

@@ -35,7 +35,7 @@ const CHUNK: usize = 1000;
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
 impl Durable {
-    /// Spawns a job of one type for each item of an iterator. The jobs run in parallel with this job, on any workers that serve their
+    /// Spawns the jobs that an iterator returns, all of one type. The jobs run in parallel with this job, on any workers that serve their
     /// queue.
     ///
     /// Override options of the job type on the builder, then await the builder. To wait for all jobs, call [`join`](Parts::join) on the
@@ -54,7 +54,7 @@ impl Durable {
     /// [`Error::AtCapacity`](crate::Error::AtCapacity), [`Error::OneOfMany`](crate::Error::OneOfMany),
     /// [`Error::OutOfRange`](crate::Error::OutOfRange) and [`Error::Database`](crate::Error::Database) as an enqueue does. Fails if another
     /// job holds the uniqueness key of a mapped job; the chunk of that job is then not spawned. Returns
-    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker holds this job, or this job was cancelled.
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker holds this job, or if this job was cancelled.
     ///
     /// ```
     /// # use queue_core::{JobResult, durable::Durable, job};

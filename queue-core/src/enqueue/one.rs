@@ -221,7 +221,7 @@ impl<'c, J: JobType> IntoFuture for Enqueue<'c, J> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        // Without `unless_at_capacity`, the statements report a queue at its capacity as an error, so `send` always returns a handle.
+        // Without `unless_at_capacity`, the statements report a queue at its capacity as an error, so `send` never returns `Ok(None)`.
         Box::pin(async move { self.send(false).await?.ok_or(Error::Database(sqlx::Error::RowNotFound)) })
     }
 }

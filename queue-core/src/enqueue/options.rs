@@ -144,8 +144,8 @@ macro_rules! enqueue_methods {
             self
         }
 
-        /// Sets whether the commit of this enqueue waits for the WAL flush. By default, the commit waits if at least one of the enqueued
-        /// job types requires it, and always for a flow. See [`Durability`](crate::options::Durability) for the risks.
+        /// Sets whether the commit of this enqueue waits for the WAL flush. By default, the commit of a flow waits. Any other commit waits
+        /// by default if at least one of the enqueued job types requires it. See [`Durability`](crate::options::Durability) for the risks.
         ///
         /// The setting applies if the enqueue has its own transaction: on a pool, or on a connection outside a transaction. The setting
         /// has no effect in your transaction, because it would also apply to your other writes. Use `set local synchronous_commit = off`
@@ -241,7 +241,7 @@ impl EnqueueOptions {
         self.seal.map(|keyring| Sealing { keyring, job_type: self.job_type, version: self.version })
     }
 
-    /// Returns whether the options set no keys, metadata, system attributes or expiry. A plain job also has no keys from its payload.
+    /// Returns whether the options set no keys, metadata, system attributes or expiry. Keys that the payload defines are not checked here.
     pub(super) fn is_plain(&self) -> bool {
         self.key.is_none()
             && self.fair.is_none()
@@ -333,8 +333,8 @@ impl EnqueueOptions {
         self.meta.iter().filter_map(|(key, value)| Some((&**key, &**value.as_ref().ok()?))).collect()
     }
 
-    /// Serializes the options under the names that `queue.enqueue` expects. `EnqueueRow` serializes the ordering key and the
-    /// uniqueness key, because the payload may define them.
+    /// Serializes the options under the names that `queue.enqueue` expects. `EnqueueRow` serializes the ordering key, the fairness key and
+    /// the uniqueness key, because the payload may define them.
     pub(super) fn write<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error> {
         to.serialize_entry("queue", &self.queue)?;
         to.serialize_entry("priority", &self.priority)?;

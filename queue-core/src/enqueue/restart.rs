@@ -24,9 +24,9 @@ impl Durable {
     /// zero, so a job that restarts every night has the full number of attempts each night. The expiry is discarded as well, because the
     /// job has started.
     ///
-    /// A restart keeps the id, metadata, queue, priority, `max_attempts`, failures, logs, and signals that were not received. The ordering,
-    /// fairness and uniqueness keys of the enqueue are kept as well, even if the new payload would have different keys. Children of the job
-    /// keep running without a parent, so [`join`](crate::durable::Child::join) a child before the restart if its result matters. A signal
+    /// A restart keeps the id, metadata, queue, priority, `max_attempts`, failures, logs and unreceived signals. The ordering, fairness
+    /// and uniqueness keys of the enqueue are kept as well, even if the new payload would have different keys. Children of the job keep
+    /// running without a parent, so [`join`](crate::durable::Child::join) a child before the restart if its result matters. A signal
     /// whose `receive` was dropped in a `select!` may already have been received. In this case the signal is discarded with the journal.
     ///
     /// The payload is stored in the same way as in an enqueue, with the type's `version` and `seal`. The attempt fails terminally if the

@@ -97,7 +97,8 @@ impl<'a> EnqueueRow<'a> {
         options.fair.as_deref().or(self.job.fair.as_deref())
     }
 
-    /// Returns the uniqueness key from the options, or else the key derived from the job's fields. Returns `None` if the job is not unique.
+    /// Returns the uniqueness key from the options, or else the key derived from the job's fields. Returns `None` if the job is not unique
+    /// or has neither key.
     fn unique_key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.unique.as_ref()?.key.as_deref().or(self.job.unique_key.as_deref())
     }

@@ -39,7 +39,7 @@ impl Durable {
     /// [`Error::AtCapacity`](crate::Error::AtCapacity), [`Error::Payload`](crate::Error::Payload) and
     /// [`Error::OutOfRange`](crate::Error::OutOfRange) under the same conditions as an enqueue. Returns
     /// [`Error::Database`](crate::Error::Database) if a job that is not a child of this job holds the child's uniqueness key. Returns
-    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has this job, or this job was cancelled.
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has claimed this job, or this job was cancelled.
     ///
     /// ```
     /// # use queue_core::{JobResult, durable::Durable, job};

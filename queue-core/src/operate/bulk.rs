@@ -28,8 +28,8 @@ use crate::{
 /// Future that applies an operation to all jobs that a filter selects, or to listed jobs. Created by [`Jobs`](super::Jobs) and
 /// [`Queue::apply_to`].
 ///
-/// Processes jobs in batches of at most 1000 jobs. Each job that existed when the operation began is processed once. Each batch is a
-/// separate transaction, unless the connection is already in a transaction. On a pool, a batch fails if it takes longer than a minute or
+/// Processes jobs in batches of at most 1000 jobs. Each job that existed when the operation began is processed at most once. Each batch is
+/// a separate transaction, unless the connection is already in a transaction. On a pool, a batch fails if it takes longer than a minute or
 /// waits longer than ten seconds for a lock. Jobs that are claimed or locked concurrently are skipped and not counted. After an
 /// interruption, completed batches stay in effect, and running the same operation again processes the remaining jobs.
 ///
@@ -85,7 +85,7 @@ const BATCH: i64 = 1000;
 const MIN_RATE: f64 = 0.001;
 
 impl<C> Queue<C> {
-    /// Applies the operation to the given jobs, in the given order. Jobs whose state does not allow the operation are skipped.
+    /// Applies the operation to the jobs `ids`, in this order. Jobs whose state does not allow the operation are skipped.
     pub fn apply_to(&self, ids: impl IntoIterator<Item = JobId>, operation: Operation) -> BulkOperation<'_, C> {
         BulkOperation { ids: Some(ids.into_iter().collect()), ..BulkOperation::on_filter(self, Filter::default(), operation) }
     }

@@ -120,7 +120,8 @@ impl<C: QueueConnection> Queue<C> {
     /// Returns the backlog of one queue: the number of ready jobs, counted up to `most`, and the longest waiting time. Suitable for polling
     /// every few seconds, for example by an autoscaler. Reads one index entry from the front of each lane and up to `most` entries from the
     /// back. Takes a few milliseconds regardless of the number of jobs and the age of the oldest snapshot. Dead entries limit the accuracy
-    /// as described for [`Queue::oldest`]. [`Backlog::partial`] reports counts that may be inaccurate for this reason.
+    /// as described for [`Queue::oldest`]. [`Backlog::partial`] is set if there may be more ready jobs, for this reason or because the
+    /// count is limited to `most`.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -328,7 +329,8 @@ pub struct Backlog {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct WorkerRecord {
-    /// Id of the worker. A worker gets a new id at every start.
+    /// Id of the worker. A worker gets a new id at every start, and whenever it registers again, for example after its heartbeat
+    /// has expired.
     pub id: Uuid,
     /// Name of the worker.
     pub name: String,
@@ -336,7 +338,7 @@ pub struct WorkerRecord {
     pub host: String,
     /// Process id of the worker.
     pub pid: i32,
-    /// Version of this crate that the worker uses.
+    /// Version of the crate `queue-worker` that the worker uses.
     pub version: String,
     /// Queues that the worker serves; empty if the worker serves all queues.
     pub queues: Vec<String>,

@@ -1,7 +1,7 @@
 //! Diagnosis of a store and its server. Each finding has a consequence and a fix.
 //!
-//! Each statement `sql/doctor_*.sql` covers one subject and returns the findings on it. [`FindingKind`] defines the meaning and severity
-//! of each finding. Each check runs in a separate read-only transaction with a timeout.
+//! Each statement `sql/doctor_*.sql` covers one subject. It returns findings, or data from which findings are derived. [`FindingKind`]
+//! defines the meaning and severity of each finding. Each check runs in a separate read-only transaction with a timeout.
 
 mod checkup;
 mod examiner;

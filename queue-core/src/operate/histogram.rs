@@ -63,8 +63,8 @@ impl Histogram {
     }
 
     /// Returns the quantile for `share`, from 0 to 1. A share of 0.5 yields the median. Returns `None` if the histogram is empty. The
-    /// result always lies in the correct bucket. Within a bucket, durations are assumed to be evenly distributed on a logarithmic scale.
-    /// The result for the last bucket is one day.
+    /// result lies between the bounds of the correct bucket. Within a bucket, durations are assumed to be evenly distributed on a
+    /// logarithmic scale. The result for the last bucket is one day.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let rank = share.clamp(0.0, 1.0) * self.count() as f64;
         let mut before = 0;

@@ -196,7 +196,7 @@ impl<'q, C> Jobs<'q, C> {
         self.apply(Operation::Snooze(wait))
     }
 
-    /// Makes every selected job ready now if the job is scheduled or parked.
+    /// Makes every selected job that is scheduled or parked ready now.
     pub fn run_now(self) -> BulkOperation<'q, C> {
         self.apply(Operation::RunNow)
     }

@@ -27,7 +27,7 @@ use crate::{
 pub struct AttemptLog {
     /// Number of the attempt, starting at 1.
     pub attempt: i16,
-    /// Time the attempt ended and the log was written, according to the database clock.
+    /// Time the log was written, at the end of the attempt, according to the database clock.
     pub at: DateTime<Utc>,
     /// Number of lines that were truncated, or omitted from the middle of the log. A note in the text marks the omission.
     pub cut: i64,

@@ -57,7 +57,7 @@ pub enum Operation {
     Discard,
 }
 
-/// Outcome of an operation on a job: completed, or a cancellation in progress.
+/// Outcome of an operation on a job: either the operation has taken effect, or a cancellation is in progress.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {

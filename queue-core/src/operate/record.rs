@@ -50,7 +50,7 @@ pub struct JobRecord {
     pub crashes: i16,
     /// Time the job was enqueued, according to the database clock.
     pub enqueued_at: DateTime<Utc>,
-    /// Due time of a scheduled job, or earliest start time of a blocked job.
+    /// Due time of a scheduled job, end of a parked job's wait, or earliest start time of a blocked job, if any.
     pub run_at: Option<DateTime<Utc>>,
     /// Time the job completed, was cancelled, expired or became a dead letter; `None` until then.
     pub finished_at: Option<DateTime<Utc>>,

@@ -18,7 +18,7 @@ struct RejectionDetail {
     state: Option<JobState>,
     wanted: Vec<JobState>,
     done: String,
-    /// Job that holds the uniqueness key needed for a requeue.
+    /// Job that holds the uniqueness key needed for a requeue; `None` if the operation was rejected for another reason.
     holder: Option<JobId>,
 }
 

@@ -62,10 +62,10 @@ pub struct JobSignal {
 }
 
 impl JobRef {
-    /// Sends a signal to a durable job, which receives it with [`Durable::receive`](crate::durable::Durable::receive). A job that is
-    /// waiting for the signal receives it immediately. Any other durable job receives the signal when it calls `receive`. The signal is
-    /// sent when the caller's transaction commits. Sending a signal never waits for a lock. Signals with the same name are received in the
-    /// order in which they were sent.
+    /// Sends a signal to a durable job, which receives it with [`Durable::receive`](crate::durable::Durable::receive). The signal is sent
+    /// when the caller's transaction commits. A job that is waiting for the signal then continues. Any other durable job receives the
+    /// signal when it calls `receive`. Sending a signal never waits for a lock. Signals with the same name are received in the order in
+    /// which they were sent.
     ///
     /// The database does not know which types are durable. A signal to a job that is not durable is stored, never received, and deleted
     /// with the job.

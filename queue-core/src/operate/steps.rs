@@ -53,8 +53,8 @@ impl JobStep {
 }
 
 impl<C: QueueConnection> QueueJob<'_, C> {
-    /// Returns the first thousand steps of the job, in order of completion, without outputs. The list is empty if the job does not exist or
-    /// is not durable.
+    /// Returns the first thousand steps of the job, in the order in which they were journaled, without outputs. The list is empty if the
+    /// job does not exist or is not durable.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

@@ -179,7 +179,7 @@ impl Why {
     }
 }
 
-/// Row returned by `queue.why`, with one cause.
+/// Row returned by `why.sql`, with one cause.
 #[derive(FromRow)]
 struct WhyRow {
     kind: String,

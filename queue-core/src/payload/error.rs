@@ -1,4 +1,4 @@
-//! Reasons why a payload cannot be encoded.
+//! Reasons why a payload cannot be stored.
 
 /// Maximum nesting depth of arrays and objects. `serde_json` has the same limit when reading.
 pub(super) const MAX_DEPTH: usize = 127;

@@ -1,10 +1,10 @@
 //! Encodes payloads as JSON text that round-trips through jsonb, or reports a fault with its path.
 //!
 //! Encoding takes one pass. `serde_json` writes through a serializer that rejects NaN (`finite`) into a buffer with a size limit
-//! (`buffer`). The formatter (`jsonb`) rejects values that jsonb cannot hold, and inserts spaces as jsonb does. Errors contain paths,
-//! never values. The only exception is [`PayloadError::Encode`], which contains a shortened message of the payload's own `Serialize`
-//! implementation. The database makes two documented changes. It keeps the last of duplicate keys, and converts `-0.0` to `0.0`. This
-//! module does not decode payloads.
+//! (`buffer`). The formatter (`jsonb`) rejects values that jsonb cannot hold, and inserts spaces as jsonb does. Errors contain paths but
+//! no values, except for [`PayloadError::Encode`], which contains a shortened message of the payload's own `Serialize` implementation. The
+//! database makes two documented changes: it keeps the last of duplicate keys, and converts `-0.0` to `0.0`. This module does not decode
+//! payloads.
 
 mod finite;
 mod path;

@@ -119,7 +119,7 @@ impl<'p> SampleDeserializer<'_, 'p> {
         if self.depth > MAX_DEPTH { Err(SampleError::custom("the type is infinitely recursive")) } else { Ok(()) }
     }
 
-    /// Returns whether the value is nested so deeply that its optional parts are omitted.
+    /// Returns whether the nesting or the recursion is so deep that optional parts of the value are omitted.
     fn is_deep(&self) -> bool {
         let repeats = |name: &&str| !name.is_empty() && self.names.iter().filter(|other| *other == name).count() > MAX_RECURSION;
         self.depth >= MAX_DEPTH || self.names.last().is_some_and(repeats)

@@ -1,4 +1,5 @@
-//! Builds samples of a payload type. The samples cover every enum variant, and every optional part both present and absent.
+//! Builds samples of a payload type. Within the limits below, the samples cover every enum variant, and every optional part both present
+//! and absent.
 //!
 //! Each sample is a payload that this release could enqueue. The type's `Deserialize` implementation builds the value, and the
 //! `Serialize` implementation encodes the value.
@@ -67,7 +68,7 @@ fn forms(choices: &[Choice]) -> Vec<(String, usize)> {
 }
 
 /// Returns the alternatives to try after a sample could not be built: the other alternatives at the last path, whose value nearly always
-/// caused the failure. Returns none if the plan already selects another alternative there, because its siblings are already in the queue.
+/// caused the failure. Returns none if the failed plan did not use the first alternative there, because the others are already queued.
 fn retries(choices: &[Choice]) -> Vec<(String, usize)> {
     let Some(last) = choices.last().filter(|last| last.chosen == 0) else { return Vec::new() };
     (1..last.count).map(|alternative| (last.path.clone(), alternative)).collect()

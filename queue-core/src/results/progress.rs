@@ -10,7 +10,8 @@ use crate::define::JobState;
 
 /// Progress last reported by a job, and the job's final state. Before the first report, the reported fields are empty.
 ///
-/// Progress is written at most every 250 ms, and is kept for about a minute after the job has completed.
+/// Progress is written at most every 250 ms, or immediately with a checkpoint and at the end of an attempt. It is kept for about a minute
+/// after the job has completed.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {

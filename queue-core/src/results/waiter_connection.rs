@@ -28,7 +28,7 @@ const MAX_JOBS: usize = 1000;
 /// Renewal interval of the row that requests notifications. The row expires after a minute.
 const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Timeout of a statement. After a timeout, the connection is considered lost.
+/// Timeout for a query, and for connecting and listening. After a timeout, the connection is considered lost.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Delay before the waiter tries to listen again. The previous attempt may have failed because a pooler had no free session.
@@ -193,7 +193,7 @@ impl WaiterConnection {
     }
 }
 
-/// Limits the duration of a statement. A timeout is returned as an I/O error.
+/// Applies [`STATEMENT_TIMEOUT`] to a future. A timeout is returned as an I/O error.
 async fn with_timeout<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     timeout(STATEMENT_TIMEOUT, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }

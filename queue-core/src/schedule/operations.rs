@@ -87,7 +87,7 @@ impl<C: QueueConnection> QueueSchedule<'_, C> {
         if gone { Ok(()) } else { Err(Error::NoSchedule { name: self.name.to_owned() }) }
     }
 
-    /// Pauses the schedule. The schedule has no ticks until it is resumed. A deployment does not resume the schedule.
+    /// Pauses the schedule. Its ticks enqueue no jobs until the schedule is resumed. A deployment does not resume the schedule.
     ///
     /// # Errors
     /// Returns [`Error::NoSchedule`] if the schedule does not exist, and an error if the database query fails.

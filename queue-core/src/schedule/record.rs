@@ -75,7 +75,7 @@ pub struct ScheduleRecord {
 pub struct TickRecord {
     /// Time of the tick. For a manual run, this is the time of the call.
     pub tick: DateTime<Utc>,
-    /// Time a worker handled the tick.
+    /// Time the tick was handled, according to the database clock.
     pub fired_at: DateTime<Utc>,
     /// Id of the tick's job, if any.
     pub job: Option<JobId>,

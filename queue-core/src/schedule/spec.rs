@@ -43,7 +43,7 @@ pub struct Schedule {
     job: Option<Result<ScheduledJob, String>>,
 }
 
-/// Job that each tick enqueues, given by type name, payload as JSON text, and enqueue options.
+/// Job that each tick enqueues: the type name, the payload as JSON text, and the enqueue options.
 #[derive(Clone)]
 struct ScheduledJob {
     job_type: String,
@@ -111,8 +111,8 @@ impl Schedule {
         self
     }
 
-    /// Makes a change of the job type or payload cancel the schedule's jobs that are waiting for a retry. The next tick then does not wait
-    /// for these jobs. By default, the jobs are retried.
+    /// Cancels the schedule's jobs that are waiting for a retry whenever the job type or payload of the schedule changes. The next tick
+    /// then does not wait for these jobs. By default, the jobs are retried.
     pub fn supersede(mut self) -> Self {
         self.supersede = true;
         self

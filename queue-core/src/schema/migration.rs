@@ -26,7 +26,7 @@ impl Migration {
     }
 }
 
-/// Returns the names of the tables created by the given migrations, and the name of the table `migration`.
+/// Returns the names of the tables that the migrations in `all` create, and the name of the table `migration`.
 pub(super) fn table_names(all: &[Migration]) -> Vec<&'static str> {
     let made = all.iter().flat_map(|migration| migration.sql.split("\ncreate table queue.").skip(1));
     made.filter_map(|rest| rest.split([' ', '(']).next()).chain(["migration"]).collect()

@@ -91,7 +91,7 @@ fn is_statement_mixup(error: &sqlx::Error) -> bool {
 /// because the connections may use different poolers.
 ///
 /// # Errors
-/// Returns an error if connecting fails.
+/// Returns an error if the first connection fails.
 pub async fn mixes_up(options: &PgConnectOptions) -> sqlx::Result<bool> {
     let mut all: Vec<PgConnection> = Vec::new();
     let mut mixed = Ok(false);

@@ -28,7 +28,8 @@ use crate::{error::Error, schema::qualify::qualify};
 #[derive(Clone, Copy)]
 pub struct Store {
     schema: &'static str,
-    /// Names for rewriting statements that are sent directly to the node of a distributed store.
+    /// Names for rewriting statements that are sent directly to the node of a distributed store. `None` for statements that work on any
+    /// node.
     home: Option<&'static NodeNames>,
 }
 
@@ -85,7 +86,7 @@ impl Store {
     }
 
     /// Returns a statement rewritten for this store's schema. Operators, functions and types are schema-qualified too, so the statement has
-    /// the same meaning under any `search_path`. Each statement is rewritten once per store in the lifetime of the process.
+    /// the same meaning under any `search_path`. The result is cached for the lifetime of the process.
     pub fn sql(self, statement: &'static str) -> &'static str {
         let home = self.home.map_or(0, |home| std::ptr::from_ref(home).addr());
         let place = (self.schema.as_ptr().addr(), statement.as_ptr().addr(), statement.len(), home);

@@ -61,7 +61,7 @@ pub struct StoreCounts {
 /// Maximum number of stores that are queried concurrently.
 const CONCURRENCY: usize = 8;
 
-/// Timeout for a query to a store or to the home database. A timeout is reported as an error, so an unresponsive store does not delay the
+/// Timeout for a query to a store or to the home database. A timeout is reported as an error, so an unresponsive store cannot block the
 /// results of other stores.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 

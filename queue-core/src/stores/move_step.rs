@@ -26,7 +26,8 @@ const HOLD_TIMEOUTS: &str = "set local lock_timeout = '2s'; set local statement_
 /// tables are locked.
 const COUNT_TIMEOUTS: &str = "set local lock_timeout = '500ms'; set local statement_timeout = '5min'";
 
-/// Maximum number of ordering keys that one transaction holds or releases. Other keyed enqueues wait for the transaction.
+/// Maximum number of ordering keys per transaction in [`MoveStep::fence`] and [`MoveStep::release`]. Other keyed enqueues may wait for such
+/// a transaction.
 const MAX_KEYS: usize = 500;
 
 /// Context for the steps that move the tenant `key` from the store `old` to the store `new`.
@@ -50,8 +51,8 @@ impl MoveStep<'_> {
     /// Makes the old store reject enqueues for the tenant. Returns false if an open transaction blocks the change, or if the move was
     /// announced within the last two seconds.
     ///
-    /// First holds the ordering keys in the new store. If the new store is unavailable, the tenant therefore stays in the old store. Few
-    /// keys are left for [`MoveStep::arrive`].
+    /// Holds the ordering keys in the new store first. If the new store is unavailable, the tenant therefore stays in the old store. Only
+    /// the keys of jobs that are enqueued in the meantime are left for [`MoveStep::arrive`].
     pub(super) async fn fence(&self) -> Result<bool, Error> {
         if !self.leave(&self.new).await? {
             return Ok(false);
@@ -86,7 +87,7 @@ impl MoveStep<'_> {
         self.hold(&keys, include_str!("../../stores/arrived.sql")).await
     }
 
-    /// Holds ordering keys in the new store, in the same transaction as the statement `guard`. Does nothing if `guard` returns no row.
+    /// Holds ordering keys in the new store, in the same transaction as the statement `guard`. Holds no keys if `guard` returns no row.
     /// Returns false if an open transaction blocks the change.
     async fn hold(&self, keys: &[i64], guard: &'static str) -> Result<bool, Error> {
         let mut session = begin(&self.new, HOLD_TIMEOUTS).await?;
@@ -111,7 +112,7 @@ impl MoveStep<'_> {
         Ok(session.end(left).await?)
     }
 
-    /// Returns the jobs that hold ordering keys in the new store, and the keys.
+    /// Returns the jobs that hold ordering keys for the move in the new store, each with the hash of its key.
     async fn held(&self) -> Result<Vec<(JobId, i64)>, Error> {
         let held = sqlx::query_as(self.new.store().sql(include_str!("../../stores/held.sql"))).bind(self.hold_meta());
         Ok(held.fetch_all(self.new.pool()).await?)

@@ -1,5 +1,5 @@
 //! Moves of tenants from one store to another. Jobs that wait in the old store are run there, and new jobs are enqueued into the new store.
-//! Each step is idempotent, and the home database records the move, so any process can continue it:
+//! Each step is idempotent, and the home database records the move, so any process can continue a move:
 //!
 //! 1. The home database records the new store, a new epoch, and the store that the tenant is leaving.
 //! 2. In the new store, the ordering keys of the tenant's jobs in the old store are held: under each key, a job is enqueued that no worker

@@ -129,7 +129,7 @@ impl Roster {
         })
     }
 
-    /// Returns the store named `name`.
+    /// Returns the store named `name`, or `None` if the list does not contain it.
     pub fn get(&self, name: &str) -> Option<Member> {
         let members = self.0.borrow();
         let at = members.binary_search_by(|known| known.name().cmp(name)).ok()?;

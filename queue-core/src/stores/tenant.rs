@@ -134,7 +134,7 @@ impl Tenant {
 }
 
 impl TenantTransaction {
-    /// Returns a handle to the tenant's store that uses this transaction.
+    /// Returns a handle to the tenant's store. The handle sends its queries in this transaction.
     pub fn queue(&mut self) -> Queue<OnConnection<'_>> {
         let store = self.store();
         Queue::on(self).store(store)

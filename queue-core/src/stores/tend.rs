@@ -80,8 +80,8 @@ impl Stores {
     }
 
     /// Advances moves between the same two stores, one after another, and returns the first error. Stops if a store does not respond,
-    /// because the next step would fail too. Ends with a pause that limits the load, because each step counts the jobs of a store. The
-    /// pause is nine times as long as the steps, but at most `every`.
+    /// because the next step would fail too. Each step counts the jobs of a store, so a pause after the steps limits the load. The pause is
+    /// nine times as long as the steps, but at most `every`.
     async fn advance_moves(&self, keys: Vec<String>, every: Duration) -> Result<(), Error> {
         let (began, mut failed) = (Instant::now(), None);
         for key in keys {

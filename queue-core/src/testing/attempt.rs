@@ -87,7 +87,7 @@ impl Attempt {
         if let Verdict::Retry(wait) = self.verdict { Some(wait) } else { None }
     }
 
-    /// Returns the requested delay if the attempt snoozed.
+    /// Returns the requested delay if the handler snoozed the job.
     pub fn snoozed_for(&self) -> Option<Duration> {
         if let Verdict::Snooze(wait) = self.verdict { Some(wait) } else { None }
     }

@@ -53,7 +53,7 @@ pub(super) struct TestBackend {
     notes: Mutex<AttemptReports>,
     /// Number of writes that a real store would have committed.
     kept: AtomicUsize,
-    /// Whether the attempt has ended.
+    /// Whether the attempt has ended. Later writes are discarded.
     has_ended: AtomicBool,
     /// Lock that serializes commits with the end of the attempt.
     committing: tokio::sync::Mutex<()>,
@@ -67,13 +67,15 @@ pub(super) struct AttemptReports {
     pub(super) committed_ending: Option<Ending>,
     /// Steps journaled by this attempt and by earlier attempts.
     pub(super) steps: Vec<JournaledStep>,
-    /// Start time of each journaled wait, by step name. A wait journaled by an earlier attempt counts from the start of this attempt.
+    /// Time at which each step was journaled, by step name. For steps of earlier attempts, this is the start of this attempt. The length
+    /// of a wait is measured from this time.
     since: HashMap<String, Instant>,
     /// Signals that the job has not received yet, oldest first.
     signals: Vec<TestSignal>,
     /// Sequence numbers of the received signals.
     pub(super) received: Vec<i64>,
-    /// Results that the test has set for child jobs, each with the name of the step that spawns the child.
+    /// Results that the test has set for child jobs, each with the name of the step that spawns the child. `None` in a drain, where jobs
+    /// cannot spawn children.
     children: Option<Vec<(String, ChildStatus)>>,
     /// Whether progress or a checkpoint was reported.
     pub(super) changed: bool,

@@ -21,8 +21,8 @@ use crate::{
     schema::Store,
 };
 
-/// Runs all ready jobs, and the jobs that they enqueue, one at a time in the open transaction of `on`. Returns a builder. Awaiting the
-/// builder runs the jobs.
+/// Returns a builder that runs all ready jobs, and the jobs that they enqueue, one at a time in the open transaction of `on`. The jobs run
+/// when the builder is awaited.
 ///
 /// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded like a worker's verdict, and is visible
 /// to later statements of the transaction. A job that has to wait, for example for a retry or a signal, is scheduled or parked. The drain

@@ -96,7 +96,7 @@ impl Payloads {
     /// text changes and `accept` is true.
     ///
     /// # Errors
-    /// Returns a description of the payloads that this release cannot read completely.
+    /// Returns a description of the payloads that this release cannot read completely, or of an invalid registry or lock file.
     #[doc(hidden)]
     pub fn compare(&self, text: Option<&str>, accept: bool) -> Result<Option<String>, String> {
         if let Some(broken) = &self.broken {
@@ -158,9 +158,9 @@ impl Payloads {
         }
     }
 
-    /// Returns a job type's generated payloads that this release can read, and its [examples](Payloads::example). Fails if the release can
-    /// read none of the generated payloads, or cannot read one of the examples. Also fails if no payload can be generated and there is no
-    /// example.
+    /// Returns a job type's generated payloads that this release can read, and the type's [examples](Payloads::example). Fails if none of
+    /// the generated payloads can be read, or if one of the examples cannot be read. Also fails if no payload can be generated and there
+    /// is no example.
     fn generate(&self, forms: &PayloadForms) -> Result<Vec<LockedPayload>, String> {
         let options = forms.options;
         let (job_type, version) = (options.name, options.version);

@@ -118,7 +118,8 @@ impl InterruptPoints {
         self.seen_at_interruption.load(Relaxed) > 0
     }
 
-    /// Returns whether more than [`MAX_PLACES`] places were reached, in total or since the interruption. The attempt is then abandoned.
+    /// Returns whether more than [`MAX_PLACES`] places were reached since the interruption, or since the start of the run if the job has
+    /// not been interrupted. The attempt is then abandoned.
     pub(super) fn exceeds_limit(&self) -> bool {
         self.seen() > self.seen_at_interruption.load(Relaxed) + MAX_PLACES
     }

@@ -183,7 +183,7 @@ impl<T: JobType> Run<T> {
     }
 
     /// Sets the output of the child spawned by the durable job's step `name`. Children do not run, so a child without a result counts as
-    /// not finished.
+    /// unfinished.
     ///
     /// # Panics
     /// Panics if the output cannot be stored.

@@ -76,7 +76,7 @@ fn set_name(span: &Span, queue: &str) {
     span.set_attribute("messaging.destination.name", queue.to_owned());
 }
 
-/// Recorder of the outcome of a span. The span stays open until the recorder is dropped.
+/// Handle that records an outcome in the span of an attempt or batch. The span stays open until the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct OutcomeRecorder(Span);
 

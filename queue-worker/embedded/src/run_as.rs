@@ -25,9 +25,9 @@ pub(crate) enum RunAs {
 }
 
 impl RunAs {
-    /// Selects the user that runs the server: the user of this process, unless this process runs as root. For root, selects the owner of an
-    /// existing cluster, or otherwise the first of a few users that can access the folder and the binaries. Falls back to a user namespace,
-    /// unless a user other than root owns the cluster.
+    /// Selects the user that runs the server. A process that does not run as root selects its own user. Root selects the owner of an
+    /// existing cluster. Without a cluster, root selects the first of a few users that can access the folder and the binaries. Root falls
+    /// back to a user namespace, unless another user owns the cluster.
     pub(crate) fn choose(folder: &Folder, binaries: &Binaries) -> Result<Self, EmbeddedError> {
         let data = folder.data();
         let owner = fs::metadata(&data).ok().map(|data| (data.uid(), data.gid()));
@@ -103,8 +103,8 @@ impl RunAs {
     }
 }
 
-/// Returns a user that has a name, because `initdb` requires a user name. A container may run under a user id without a name. In that
-/// case, returns a user namespace, which provides a name, or `run_as` if namespaces are not allowed.
+/// Returns `run_as`, or a user namespace if the current user has no name, as may be the case in a container. The namespace provides the
+/// user name that `initdb` requires. If namespaces are not allowed, returns `run_as` even without a name.
 pub(crate) fn with_user_name(run_as: &RunAs) -> RunAs {
     let nameless = *run_as == RunAs::CurrentUser && run_id(&["-un"]).is_none();
     nameless.then(find_namespace).flatten().unwrap_or_else(|| run_as.clone())
@@ -149,7 +149,8 @@ fn run_id(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Clears the environment except for library paths, PATH and the time zone.
+/// Clears the environment except for library paths, `PATH` and the time zone. Sets the working directory to `/`, and redirects the
+/// standard streams to `/dev/null`.
 fn reset_environment(command: &mut Command) {
     command.env_clear().current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     for name in ["LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ"] {

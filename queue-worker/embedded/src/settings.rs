@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{EmbeddedOptions, socket::PORT};
 
-/// Settings for many small transactions on a few hundred connections, on a machine that also runs other programs.
+/// Settings for many small transactions on up to 200 connections, on a machine that also runs other programs.
 const SETTINGS: &[(&str, &str)] = &[
     ("listen_addresses", ""),
     ("port", PORT),

@@ -23,7 +23,7 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum time for other processes to stop a server, including its last checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
-/// Time after which the script of a listening server is considered dead if no process reads the FIFO.
+/// Time after which `supervise.sh`, the script that runs the server, is considered dead if no process reads the FIFO of the server's users.
 const NO_READER_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) fn start(options: &EmbeddedOptions) -> Result<Embedded, EmbeddedError> {

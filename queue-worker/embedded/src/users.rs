@@ -1,9 +1,10 @@
-//! Lets processes join and leave as users of a server. A user is a process that holds the FIFO open for writing.
+//! Lets processes join and leave as users of a server. Each server has a FIFO named `users` in its folder. A user is a process that holds
+//! this FIFO open for writing.
 //!
-//! The script that reads the FIFO reaches end of file when no user is left. A new user may join at that moment. The script therefore
-//! renames the FIFO from `users` to `closing`, reads until end of file again, and then renames the FIFO to `closed`. A user has joined if
-//! it has the FIFO open under the name `users`, because the script then blocks in its second read. A user that finds `closing` renames
-//! the FIFO back to `users`, and the script repeats both reads. Only the holder of `start.lock` joins.
+//! The script `supervise.sh` reads the FIFO, and reaches end of file when no user is left. A new user may join at that moment. The script
+//! therefore renames the FIFO from `users` to `closing`, reads until end of file again, and then renames the FIFO to `closed`. A user has
+//! joined if it has the FIFO open under the name `users`, because the script then blocks in its second read. A user that finds `closing`
+//! renames the FIFO back to `users`, and the script repeats both reads. Only the holder of `start.lock` joins.
 
 use std::{
     fs::{self, File, OpenOptions},

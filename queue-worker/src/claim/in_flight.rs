@@ -16,7 +16,7 @@ pub(super) struct InFlightClaim {
     pub(super) link: StoreConnection,
     pub(super) answer: ClaimResponse,
     pub(super) reserved: Arc<SlotReservations>,
-    /// Version of the lane group for which the claim was built.
+    /// Lane group for which the claim was built. The claimer may have a newer group by now.
     pub(super) group: Arc<LaneGroup>,
     pub(super) sent: Instant,
     /// Whether the claim was a scan for late jobs, sent in addition to the normal claims.

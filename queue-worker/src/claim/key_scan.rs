@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Pause after a complete scan that found no key with a permit, as a multiple of the scan's duration.
 const REST_FACTOR: u32 = 9;
 
-/// Progress of the scan over the keys with waiting jobs under a set of limits.
+/// Progress of the scan over the keys with waiting jobs, for one set of limits.
 #[derive(Default)]
 pub(super) struct KeyScan {
     /// Scanned fraction of the keys with waiting jobs. `u64::MAX` stands for all keys.
@@ -16,8 +16,9 @@ pub(super) struct KeyScan {
 }
 
 impl KeyScan {
-    /// Records a claim that scanned the fraction `part` of the keys and found no key with a permit. If the scan is complete, returns the
-    /// start time of the next scan, which is at least `least` after `now`. Returns `None` to continue an incomplete scan immediately.
+    /// Records a claim that scanned the fraction `part` of the keys and found no key with a permit. Returns `None` while the scan is
+    /// incomplete, which means that it continues immediately. Once the scan is complete, returns the start time of the next scan, at least
+    /// `least` after the scan's end.
     pub(super) fn record_miss(&mut self, part: u64, took: Duration, now: Instant, least: Duration) -> Option<Instant> {
         if let Some(at) = self.resumes_at.filter(|at| now < *at) {
             return Some(at);

@@ -17,9 +17,9 @@ use crate::{
 /// Maximum number of jobs per late scan.
 const MAX_JOBS: usize = 10;
 
-/// Returns the maximum number of jobs per lane in a late scan, for the lanes of the queue with the given slots. If many jobs are already
-/// waiting for slots, the maximum is zero. Otherwise, it is the number of free slots, clamped to the range from one to [`MAX_JOBS`]. It is
-/// at least one because newer jobs usually take every slot before a scan is due.
+/// Returns the maximum number of jobs that a late scan claims from each lane of the queue with these `slots`. The maximum is zero if many
+/// jobs are already waiting for slots. Otherwise, it is the number of free slots, clamped to the range from one to [`MAX_JOBS`]. A scan may
+/// claim a job without a free slot, because newer jobs usually take every slot before a scan is due.
 fn late_share(slots: &Slots) -> usize {
     if slots.has_few_queued() { slots.free().clamp(1, MAX_JOBS) } else { 0 }
 }
@@ -33,8 +33,9 @@ impl Claimer {
         self.late_scan.is_slow() && !self.context.queues.keep_order() && !group.is_limited() && !group.are_many()
     }
 
-    /// Returns when the next part of a separate late scan is due. An overdue scan is due immediately if a claim is also due (`claims`).
-    /// Returns `None` if no scan is pending, if a scan is already in flight, or if late scans do not run separately.
+    /// Returns when the next part of a separate late scan is due. If a claim is also due (`claims`), an overdue scan is due immediately,
+    /// even if it is not pending. Otherwise, only a pending scan is due. Returns `None` if no scan is due, if a scan is already in flight,
+    /// or if late scans do not run separately.
     pub(super) fn separate_scan_at(&self, group: &LaneGroup, claims: bool, now: Instant) -> Option<Instant> {
         if self.late_scan_in_flight || !self.scans_separately(group) {
             return None;
@@ -75,7 +76,8 @@ impl Claimer {
         self.send(request, (group, Arc::new(reserved)), None, None, true);
     }
 
-    /// Records the result of a late scan. If the scan returned the maximum number of jobs for some lane, another claim is due immediately.
+    /// Records the result of a late scan. If the scan returned the maximum number of jobs, in total or for some lane, another claim is due
+    /// immediately.
     pub(super) fn record_late_scan(&mut self, report: ClaimReport, shares: &[LaneQuota], part: Option<BlockScan>) {
         let ClaimReport { count, most, served, took, .. } = report;
         let returned = |share: &LaneQuota| served.iter().filter(|lane| **lane == share.lane).count();

@@ -24,7 +24,7 @@ pub(super) struct FairQueueTimer {
 pub(super) struct PauseWatcher {
     /// Time at which the pauses are loaded if no notification arrives earlier.
     pub(super) refresh_at: Instant,
-    /// Number of the newest pause that has been loaded but not acknowledged.
+    /// Number of the newest pause or limit that has been loaded but not acknowledged. `None` if all loaded numbers are acknowledged.
     pub(super) unacknowledged: Option<i64>,
 }
 

@@ -65,7 +65,8 @@ impl SlotWaiter {
         self.offered.as_ref().map_or_else(|| !self.empty.contains(&lane.id), |offered| offered.contains(&lane.id))
     }
 
-    /// If there are many lanes, restricts claims to lanes that the poller has offered. The lanes in `few` are offered initially.
+    /// If `are_many` is true, restricts claims to lanes that the poller has offered. The lanes in `few` are offered initially. If
+    /// `are_many` is false, lifts the restriction.
     pub(super) fn restrict_to_offered(&mut self, are_many: bool, few: impl Iterator<Item = i64>) {
         self.offered = if are_many { Some(self.offered.take().unwrap_or_else(|| few.collect())) } else { None };
     }

@@ -22,7 +22,7 @@ pub(super) enum ActCommand<I: JobName> {
         /// With --all: maximum number of jobs per second or minute, such as 50/s or 10/m
         #[arg(long, value_name = "RATE", value_parser = rate)]
         rate: Option<f64>,
-        /// Requeue even if another job holds the uniqueness key; without this option the requeue is rejected, or skips the job with --all
+        /// Requeue even if another job holds the uniqueness key; without this option the requeue is rejected, or with --all the job is skipped
         #[arg(long)]
         force: bool,
     },

@@ -97,7 +97,7 @@ fn check_range((option, duration): (&str, Duration), most: Duration) -> Result<(
     Err(Problem::usage(format!("`{option}` is {duration}; it must be {least} to {most}")))
 }
 
-/// Returns the step length that divides the range into about twenty steps.
+/// Returns the shortest of [`STEPS`] that divides the range into at most 24 full steps, or a day if none does.
 fn default_step(last: Duration) -> Duration {
     let fits = |step: &u64| last.as_secs() / step <= 24;
     Duration::from_secs(STEPS.into_iter().find(fits).unwrap_or(86_400))

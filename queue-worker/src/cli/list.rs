@@ -90,7 +90,7 @@ async fn list_with_notes(pool: &PgPool, store: Store, mut filter: Filter) -> Res
     Ok(page)
 }
 
-/// Formats a table with one row per job. The first column contains the given job name.
+/// Formats a table with one row per job. The first column contains the job's name.
 pub(super) fn table<'a>(jobs: impl Iterator<Item = (impl JobName, ListedJob<'a>)>) -> String {
     let jobs: Vec<_> = jobs.collect();
     let with_meta = jobs.iter().any(|(_, served)| served.job.meta.is_some());
@@ -114,14 +114,14 @@ struct ListedPage<'a> {
     more: bool,
 }
 
-/// Row of the job list, also used for `--json`. Contains the reasons why a ready job does not start.
+/// Row of the job list, also used for `--json`. Contains two possible reasons why a ready job does not start.
 #[derive(Serialize)]
 pub(super) struct ListedJob<'a> {
     #[serde(flatten)]
     job: &'a JobRecord,
     /// Whether the job is ready, but no live worker serves its queue and type.
     unserved: bool,
-    /// Pause that blocks the job.
+    /// Pause that blocks the job, if any.
     paused: Option<&'a Pause>,
 }
 

@@ -156,7 +156,7 @@ pub fn main() -> ExitCode {
 pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
     let args = parse_args();
     let empty = args.command.runs().then(Registry::linked);
-    // A worker without job types needs neither a database nor an embedded server, so this check comes first.
+    // This check comes first, so that the command fails before it connects to a database or starts an embedded server.
     match empty {
         Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::registry::RegistryError::Empty)).report(),
         _ => finish(start(args, prepare)),
@@ -195,8 +195,8 @@ pub fn main_with(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) 
     finish(start(parse_args(), prepare))
 }
 
-/// Default log filter of commands. Excludes the driver's log of statements slower than a second, because the user already notices the
-/// delay.
+/// Default log filter of commands that run no jobs. Excludes the driver's log of statements slower than a second, because the user already
+/// notices the delay.
 const COMMAND_LOG: &str = "warn,sqlx::query=error";
 
 /// Parses the arguments. Exits the process for `--help` and for invalid arguments.

@@ -32,7 +32,7 @@ pub(super) async fn check_type_of_new_job(database: &Database, store: Store, job
     )))
 }
 
-/// Warns on stderr about unknown queues and job types of a filter.
+/// Warns on stderr about an unknown queue or job type in a filter. Returns an error if a name is invalid.
 pub(super) async fn check_filter(database: &Database, store: Store, filter: &Filter) -> Result<(), Problem> {
     check_names(filter)?;
     let unknown = UnknownNames::load(database.pool(), store, filter).await?;

@@ -145,7 +145,7 @@ pub(super) fn table(pauses: &[Pause]) -> Option<String> {
     (!pauses.is_empty()).then(|| print::table(COLUMNS, pauses.iter().map(cells)))
 }
 
-/// Column headings of pauses.
+/// Column headings of the table of pauses.
 pub(super) const COLUMNS: [&str; 6] = ["paused", "reason", "since", "by", "ready", "workers"];
 
 /// Returns a pause's cells in the columns [`COLUMNS`].
@@ -161,7 +161,7 @@ pub(super) fn cells(pause: &Pause) -> [String; 6] {
     ]
 }
 
-/// Returns the pause that blocks ready jobs of this queue and type. The type matches under any name that this binary knows.
+/// Returns a pause that covers jobs of this queue and type, if there is one. The type matches under any of its names in this binary.
 pub(super) fn find_pause<'a>(pauses: &'a [Pause], queue: &str, job_type: &str) -> Option<&'a Pause> {
     if pauses.is_empty() {
         return None;
@@ -178,7 +178,7 @@ pub(super) fn find_pause<'a>(pauses: &'a [Pause], queue: &str, job_type: &str) -
     })
 }
 
-/// Formats the pause that blocks a job.
+/// Formats a pause with its reason, scope, start time and role.
 pub(super) fn describe_pause(pause: &Pause) -> String {
     let reason = pause.reason.as_deref().unwrap_or("no reason given");
     format!("paused ({reason}): {} since {} by {}", pause.scope, print::time(pause.paused_at), pause.paused_by)

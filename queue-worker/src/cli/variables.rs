@@ -5,7 +5,8 @@ use clap::Command;
 /// Variables with the `QUEUE_` prefix that are not command-line settings.
 const OTHER_VARIABLES: [&str; 4] = ["QUEUE_PG_DATA", "QUEUE_PG_BIN", "QUEUE_PAYLOADS", "QUEUE_MUTANTS"];
 
-/// Returns a warning for each unknown variable with the `QUEUE_` prefix. The warning suggests the most similar known variable, if any.
+/// Returns a warning for each unknown variable with the `QUEUE_` prefix. The warning suggests the most similar known variable, unless the
+/// names differ in more than three edits.
 pub(super) fn unknown_variables(command: &Command, set: impl Iterator<Item = String>) -> Vec<String> {
     let mut known: Vec<String> = OTHER_VARIABLES.map(str::to_owned).to_vec();
     collect(command, &mut known);

@@ -152,8 +152,8 @@ fn check_host(dashboard: &DashboardState, headers: &HeaderMap, uri: &Uri) -> Han
 fn check_origin(headers: &HeaderMap, host: &str, is_form: bool) -> HandlerResult<()> {
     let (site, origin) = (headers.get("sec-fetch-site"), headers.get(header::ORIGIN));
     match (site.map(HeaderValue::as_bytes), origin.map(HeaderValue::to_str)) {
-        // The browser has already compared the page's origin with the requested address. The `Host` header is not compared again, because
-        // it may differ from that address behind a proxy.
+        // The browser has already compared the page's origin with the requested address. The `Host` header is not compared, because it
+        // may differ from that address behind a proxy.
         (Some(b"same-origin"), _) => Ok(()),
         (Some(site), _) => Err(Problem::forbidden(format!("cross-site request rejected (`Sec-Fetch-Site: {}`)", site.escape_ascii()))),
         (None, None) if is_form => Err(Problem::forbidden(

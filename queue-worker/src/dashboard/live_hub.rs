@@ -106,8 +106,8 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
 }
 
 impl<T> LiveSubscription<T> {
-    /// Returns the latest result on the first call and waits for a new result on later calls. Returns `None` after polling has stopped. A
-    /// new subscription then restarts polling.
+    /// Returns the latest result. The first call waits only if there is no result yet, and later calls wait for a new result. Returns
+    /// `None` after polling has stopped. A new subscription then restarts polling.
     pub(super) async fn next(&mut self) -> Option<Arc<T>> {
         if !std::mem::take(&mut self.is_new) {
             self.results.changed().await.ok()?;

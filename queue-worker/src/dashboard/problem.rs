@@ -118,7 +118,7 @@ impl From<QueryRejection> for Problem {
     }
 }
 
-/// Creates an error response that contains no part of an invalid JSON document, because the document may be confidential.
+/// Creates an error response. If the body is not valid JSON, the message contains no part of the body, because it may be confidential.
 impl From<JsonRejection> for Problem {
     fn from(rejection: JsonRejection) -> Self {
         match rejection {

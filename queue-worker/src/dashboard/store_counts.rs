@@ -38,8 +38,8 @@ pub(super) struct StoreSummary {
     pub(super) totals: Vec<StateCount>,
     /// Reason why the store did not respond, or `None` if it responded.
     pub(super) error: Option<String>,
-    /// Whether the store failed or timed out the last time that it was queried. Unlike `error`, it is not set by a count that timed out
-    /// before it queried the store.
+    /// Whether the store failed or timed out the last time that it was queried. A count that times out before it queries the store sets
+    /// `error`, but does not change this flag.
     #[serde(skip)]
     is_silent: bool,
 }

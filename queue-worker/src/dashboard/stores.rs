@@ -1,4 +1,4 @@
-//! Routes requests to the stores of a roster. The state of a store is created on demand and dropped after its last request. A store
+//! Routes requests to the stores of a roster. The state of a store is created on demand and dropped once no request uses it. A store
 //! without requests therefore uses no resources.
 
 use std::{

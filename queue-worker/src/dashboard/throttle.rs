@@ -112,7 +112,7 @@ mod tests {
         Duration::from_secs(seconds.into())
     }
 
-    /// Simulates twice the maximum number of logins with a wrong token from one address. Returns how many of the tokens were verified.
+    /// Simulates `2 * MAX_FAILURES` logins with a wrong token from one address. Returns how many of the tokens were verified.
     fn count_verified(throttle: &mut LoginThrottle, address: ClientAddress, now: Instant) -> u32 {
         let count = (0..2 * MAX_FAILURES).filter(|_| {
             let is_open = throttle.blocked_for(address, now).is_none();

@@ -40,7 +40,7 @@ struct CachedState {
     loop_health: LoopHealth,
     /// Time and result of the last query. The result is `None` if the query failed.
     cached: Option<(Instant, Option<Arc<StoreState>>)>,
-    /// Error of the last query.
+    /// Error of the last query, or `None` if the query succeeded.
     last_error: Option<String>,
 }
 

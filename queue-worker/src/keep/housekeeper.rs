@@ -249,7 +249,8 @@ async fn check_schedules(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
 /// Prunes the store about once a minute. Pruning has a separate loop, because a round may take a long time. The connection is closed
 /// between rounds. Each round first checks the login's access to the store.
 ///
-/// In a distributed store (Citus), partitions are created and dropped on the coordinator. `days` is the connection to the coordinator.
+/// In a distributed store (Citus), partitions are created and dropped on the coordinator. `days` is the connection to the coordinator,
+/// and `None` for other stores.
 pub(crate) async fn run_pruning(
     (mut link, mut days): (StoreConnection, Option<StoreConnection>),
     config: Config,

@@ -1,8 +1,8 @@
 //! Maintains the store's partitions and history: creates partitions in advance, drops old partitions, and deletes history whose retention
 //! has ended.
 //!
-//! Any worker can prune at any time. If several workers run the same statement at the same time, each skips the rows, or the whole task,
-//! that another worker has locked.
+//! Any worker can prune at any time. If several workers run the same statement at the same time, each skips the rows that another worker
+//! has locked, or skips the whole task.
 
 use std::time::Duration;
 

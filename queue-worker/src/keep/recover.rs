@@ -74,8 +74,8 @@ pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx
     Ok(recovered)
 }
 
-/// Deletes the rows of expired workers that have no leases. A row is deleted only if the worker is in `recovered` or expired at least an
-/// hour ago.
+/// Deletes the rows of expired workers that have no leases. A row is deleted only if the worker is in `recovered` or expired more than an
+/// hour ago. Also deletes the notification requests of expired workers.
 pub(super) async fn delete_workers(connection: &mut PgConnection, store: Store, recovered: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).bind(recovered);
     bounded(statement.execute(connection)).await.map(drop)

@@ -2,8 +2,8 @@
 //! ensures that each tick is fired once.
 //!
 //! The database supplies the time, and `queue_core` computes the ticks of a cron expression. One statement fires the ticks of many
-//! schedules. A failed schedule is deferred and retried separately, after all other schedules. Without schedules, the loop never
-//! connects.
+//! schedules. A failed schedule is deferred and retried separately, after all other schedules. Without schedules, the loop holds no
+//! connection.
 
 mod deferred;
 mod declare;

@@ -151,7 +151,7 @@ struct Unblocker {
     others: [HintConsumer; HINT_KINDS.len()],
 }
 
-/// State of one kind of hints.
+/// State of one kind of hint.
 #[derive(Default)]
 struct HintConsumer {
     floor: HintFloor,
@@ -197,7 +197,7 @@ struct UnblockResult {
     /// Whether there may be more hints to consume immediately.
     is_full: bool,
     wait_ms: Option<f64>,
-    /// Jobs that became dead letters because a table rejects their rows.
+    /// Jobs that became dead letters because a table rejected their rows.
     bury_blocked: Vec<JobId>,
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct LateScan {
     not_before: Option<Instant>,
     /// Time after which the next scan is overdue. An overdue scan needs no request, so busy workers also find jobs below the floors.
     overdue_at: Option<Instant>,
-    /// Whether a claim has returned fewer jobs than requested since the last scan began.
+    /// Whether a scan was requested since the last scan began, usually by a claim that returned fewer jobs than requested.
     pub(crate) is_requested: bool,
     /// Whether the last complete scan was slow because of dead index entries. If so, each of the following scans reads only one part of
     /// the table.

@@ -213,8 +213,8 @@ impl<'a> UrlParts<'a> {
         Ok(())
     }
 
-    /// Checks that the certificate and key files that the driver will read exist, because the driver does not report which file is missing.
-    /// A value that is not a path may be the key itself, so it is neither checked nor shown.
+    /// Checks the value of `sslmode`. Also checks that the certificate and key files that the driver requires exist, because the driver
+    /// does not report which file is missing. A value that is not a path may be the key itself, so it is neither checked nor shown.
     fn check_files(&self) -> Result<(), Error> {
         let pairs = || self.others.iter().copied().chain(self.means.iter().map(String::as_str)).filter_map(|pair| pair.split_once('='));
         let mode = pairs().rfind(|(key, _)| ["sslmode", "ssl-mode"].contains(key)).map_or("", |(_, mode)| mode);

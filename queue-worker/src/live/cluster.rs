@@ -119,9 +119,9 @@ async fn relay_all(mut link: StoreConnection, store: Store) {
     }
 }
 
-/// Returns the options `theirs` with the host of `node`.
+/// Returns connection options for `node`, normally the options `theirs` with the host of `node`.
 fn led_to(node: &ClusterNode, theirs: &PgConnectOptions, requested: &PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
-    // If the store is on the node that `requested` connects to, [`ClusterNode::lead`] does not change the host. In this case, `theirs`
+    // If the store is on the node that `requested` connects to, `ClusterNode::lead` does not change the host. In this case, `theirs`
     // may point to a pooler or to the store's previous node, so `requested` is used.
     let from = if node.is_here() && !is_same_place(theirs, requested) { requested } else { theirs };
     node.lead(from.clone())

@@ -49,8 +49,8 @@ fn host() -> String {
 /// Number of crashes during a job's attempts after which the job becomes a dead letter.
 pub(crate) const MOST_CRASHES: i16 = 3;
 
-/// Accepted values of `retention`, as shown in errors. Each day of history has five tables, and every statement over the whole history
-/// opens all of them.
+/// Accepted values of `retention`, as shown in errors. Each day of history has five tables, so a statement over the whole history opens
+/// more tables with each day.
 const RETENTIONS: &str = "1s to 100d, as each day of history slows statements down; a job type with few jobs is kept for longer by its own \
                           `retain = \"400d\"`, dead letters by `dead_retention`";
 

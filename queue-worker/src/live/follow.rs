@@ -27,7 +27,7 @@ const BEAT: Duration = Duration::from_millis(500);
 /// Timeout for checking a host and for closing a connection.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Minimum interval between searches while no host qualifies. The interval grows during an outage, up to [`LONGEST`], to limit the load
+/// Initial interval between searches while no host qualifies. The interval grows during an outage, up to [`LONGEST`], to limit the load
 /// from searching processes. Jitter of up to half the interval is added or subtracted.
 const AGAIN: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -116,8 +116,8 @@ async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
     well
 }
 
-/// Returns the host to use. If the current host works, searches only once and returns `None` if no host is found. Otherwise, repeats the
-/// search until a host qualifies. Returns `None` once all pools are closed.
+/// Returns the host to use. If the current host works, searches only once and returns `None` if the search fails. Otherwise, repeats the
+/// search until a host qualifies, and returns `None` once all pools are closed.
 async fn find_host(hosts: &Hosts, pools: &Pools, well: bool) -> Option<GoodHost> {
     let (began, mut warned_at) = (Instant::now(), None::<Instant>);
     if well {

@@ -1,5 +1,5 @@
 //! Detects pool connections that must not be handed out because they were opened before the database moved to another server. A pool
-//! keeps a connection for up to half an hour. Writes on an old connection fail if its server is a standby or a former primary.
+//! keeps a connection for up to half an hour. Writes on an old connection fail if its server has become a standby.
 
 use std::{
     sync::{

@@ -4,7 +4,8 @@ use queue_core::Store;
 
 use super::{StoreConnection, bounded};
 
-/// Session that holds or awaits a lock on a table or on its rows, with the table's name. The session's fields are `None` if it is unknown.
+/// Session that holds or awaits a lock on a table or on its rows, with the table's name. The other fields are `None` if the session is
+/// unknown.
 #[derive(Debug, sqlx::FromRow)]
 pub(crate) struct LockHolder {
     pub(crate) relation: String,

@@ -152,8 +152,8 @@ impl LoopHealth {
         self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the pauses in force. Callers must drop the result soon, because newer pauses are not acknowledged while an earlier snapshot
-    /// is in use. See [`Pauses`].
+    /// Returns the pauses in force, or `None` while they are unknown. Callers must drop the result soon, because newer pauses are not
+    /// acknowledged while an earlier snapshot is in use. See [`Pauses`].
     pub(crate) fn paused(&self) -> Option<Arc<PauseSnapshot>> {
         self.0.pauses.get().and_then(Pauses::now)
     }

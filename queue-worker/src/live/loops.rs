@@ -111,8 +111,8 @@ mod tests {
         ("cli/dashboard.rs", "engine.handle().spawn(async move { dashboard::listen_beside("),
         ("health/listen.rs", "engine.handle().spawn(bind(address))"),
         ("live/hosts.rs", "asking.spawn(async move {"), // a query of one host
-        // The following tasks end with the last pool that they redirect. If such a task does not notice that the database has moved, the
-        // next write does.
+        // The following tasks end with the last pool that they redirect. If such a task misses a move of the database, the next write
+        // detects the move.
         ("live/follow.rs", "handle.spawn(async move {"),
         ("live/cluster.rs", "engine.handle().spawn(async move { self.go_along()"),
         // Callers of the following tasks notice when a task ends, because a response or new data is missing.

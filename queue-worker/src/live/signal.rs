@@ -9,9 +9,9 @@ const SAME: Duration = Duration::from_secs(1);
 
 /// Returns a future that completes on the first SIGTERM or SIGINT.
 ///
-/// A second signal ends the process immediately with exit code 130. Other workers then recover the jobs of the process. Signals within a
-/// second after the first signal are ignored, because they are usually repetitions of it. Ctrl-C reaches a process and its parents, which
-/// may forward the signal. Supervisors signal both a process group and its leader.
+/// A further signal, at least one second after the first signal, ends the process immediately with exit code 130. Other workers then
+/// recover the jobs of the process. Earlier signals are ignored, because they are usually repetitions of the first signal. Ctrl-C reaches
+/// a process and its parents, which may forward the signal. Supervisors signal both a process group and its leader.
 ///
 /// This call starts to listen for signals, so a signal that arrives while the worker is starting does not kill the process. A dedicated
 /// thread receives the signals, so handlers that block every thread of the runtime cannot keep the process alive.

@@ -154,8 +154,8 @@ impl StoreConnection {
 
     /// Returns the open connection, its opening time, and whether the connection is new. A new connection plans its statements again.
     ///
-    /// Information obtained before the opening time may be about another server. If the database has moved, the next call returns an error.
-    /// Callers discard their information about the server after any error.
+    /// Information obtained before the opening time may be about another server. If the database has moved, or a shared connection has
+    /// failed since the last loan, the next call returns an error. Callers discard their information about the server after any error.
     pub(crate) async fn get_since(&mut self) -> sqlx::Result<(&mut PgConnection, Instant, bool)> {
         let before = self.connection.take();
         if (before.is_some() || self.shares) && self.is_elsewhere() {

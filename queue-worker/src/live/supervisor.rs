@@ -1,6 +1,6 @@
 //! Reports the process state to systemd, in a datagram to the socket named by `NOTIFY_SOCKET`.
 
-/// Sends `READY=1` or `STOPPING=1` to the supervisor if `NOTIFY_SOCKET` is set. If sending fails, only logs a warning.
+/// Sends `READY=1` or `STOPPING=1` to the supervisor if `NOTIFY_SOCKET` is set. If sending fails, logs a warning.
 #[cfg(unix)]
 pub(crate) fn notify_supervisor(state: &str) {
     use std::os::unix::{ffi::OsStrExt as _, net::UnixDatagram};

@@ -34,7 +34,7 @@ pub(crate) async fn load_child(pool: &PgPool, store: Store, parent: JobId, step:
     Ok(row.map(|(id, state, attempts, output, error)| ChildStatus { id, state, attempts: attempts.unwrap_or_default(), output, error }))
 }
 
-/// Writes hints for the parents, flows and maps that wait for the given jobs. Must run in the transaction that finishes the jobs. `state`
+/// Writes hints for the parents, flows and maps that wait for `jobs`. Must run in the transaction that finishes the jobs. `state`
 /// is the final state of all jobs. If `state` is `None`, the statement reads the state of each job and skips unfinished jobs.
 pub(crate) async fn add_end_hints(connection: &mut PgConnection, store: Store, jobs: &[JobId], state: Option<&str>) -> sqlx::Result<()> {
     if jobs.is_empty() {

@@ -47,7 +47,7 @@ struct LockedRow {
     holder: LockHolder,
 }
 
-/// Loads the locked rows among the given leases, and among the rows of the given jobs in all tables that verdicts are written to.
+/// Loads the locked rows of the leases `tokens`, and the locked rows of `jobs` in all tables that verdicts are written to.
 async fn load_locked_rows(connection: &mut StoreConnection, store: Store, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<Vec<LockedRow>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = bounded(statement.fetch_all(connection.get().await?)).await;
@@ -213,7 +213,7 @@ impl LockedVerdicts {
     }
 }
 
-/// Loads the sessions that hold locks on tables that `statement` writes to.
+/// Loads the sessions that hold or await locks on tables that `statement` writes to.
 async fn load_table_lock_holders(
     connection: &mut StoreConnection,
     store: Store,

@@ -42,7 +42,7 @@ const MAX_CONSECUTIVE_REJECTIONS: usize = 3;
 /// Minimum interval between log lines about dropped logs.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Channel through which attempts send logs to the log loop.
+/// Sending end of the log loop's channel, shared by all attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct LogSender {
     sender: mpsc::UnboundedSender<QueuedLog>,
@@ -65,7 +65,7 @@ struct LogQueueState {
     dropped: Mutex<DroppedLogs>,
 }
 
-/// Numbers of dropped logs: in total, and since the last log line about dropped logs.
+/// Number of dropped logs in total, and since the last log line about dropped logs.
 #[derive(Debug, Default)]
 struct DroppedLogs {
     total: u64,

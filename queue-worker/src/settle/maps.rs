@@ -37,8 +37,8 @@ pub(super) async fn add_batch(mut tx: Transaction<'static, Postgres>, store: Sto
     Ok(added)
 }
 
-/// Closes a map, so that no batches can be added. Returns `false` if the map's number of parts differs from the given total, and `None`
-/// if the lease no longer lists the parent.
+/// Closes a map, so that no further batches can be added. Returns `false` if the map's number of parts differs from `entry.total`, and
+/// `None` if the lease no longer lists the parent.
 pub(super) async fn close_map(pool: &PgPool, store: Store, entry: &CloseEntry) -> sqlx::Result<Option<bool>> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/close_gather.sql")))
         .bind(entry.fence.token)
@@ -49,7 +49,7 @@ pub(super) async fn close_map(pool: &PgPool, store: Store, entry: &CloseEntry) -
     bounded(statement.fetch_one(pool)).await
 }
 
-/// Loads the progress of a map. If `batches` is true, the result also contains the number of batches.
+/// Loads the progress of a map, or `None` if the map does not exist. If `batches` is true, includes the number of batches.
 pub(crate) async fn load_map(pool: &PgPool, store: Store, parent: JobId, step: &str, batches: bool) -> sqlx::Result<Option<MapProgress>> {
     let statement = if batches { include_str!("../../sql/gather_outcome.sql") } else { include_str!("../../sql/gather_total.sql") };
     bounded(sqlx::query_as(store.sql(statement)).bind(parent).bind(step).fetch_optional(pool)).await

@@ -1,7 +1,7 @@
 //! Receives signals for durable jobs. A request journals the next signal with a given name, or the timeout of the wait. Each request is
 //! fenced by the job's lease. Concurrent requests are batched in one statement, and a single request is sent immediately.
 //!
-//! Requests do not wait for locks. A request whose lease is locked is retried soon, and a rejected request does not affect other
+//! Requests do not wait for locked leases. A request whose lease is locked is retried soon, and a rejected request does not affect other
 //! requests. While the database is unavailable, the outcome is unknown, so the job is rescheduled for a retry. The job is not parked,
 //! because a statement whose response was lost may have journaled the signal. No hint would then wake the job.
 

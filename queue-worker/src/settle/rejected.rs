@@ -22,7 +22,8 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Maximum number of retries of a rejected verdict. The retries take about seven seconds. An operator may fix the cause during this time.
+/// Number of rejected retries after which the job becomes a dead letter, if its verdict counts as the cause of the rejections. The retries
+/// take about seven seconds. An operator may fix the cause during this time.
 const MAX_RETRIES: u32 = 3;
 
 /// Delay before the first retry. Each rejection doubles the delay, up to [`MAX_RETRY_DELAY`].
@@ -115,7 +116,8 @@ impl RejectedVerdicts {
         }
     }
 
-    /// Retries the verdicts that are due. A job whose verdict has used up its retries becomes a dead letter.
+    /// Retries the verdicts that are due. After [`MAX_RETRIES`] rejected retries, the job becomes a dead letter if its verdict counts as
+    /// the cause of the rejections.
     pub(super) async fn retry_due(&mut self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         let now = Instant::now();
         for _ in 0..self.rejected.len() {

@@ -93,8 +93,8 @@ pub(super) fn has_map_parts(jobs: &[Settlement]) -> bool {
     jobs.iter().any(|settlement| settlement.ending.completes_part())
 }
 
-/// Settles whole leases and returns the tokens of the refused leases. If the leases contain map parts, the transaction also writes hints
-/// about the finished parts.
+/// Settles whole leases and returns the tokens of the refused leases. If the leases contain map parts, hints about the finished parts are
+/// written in the same transaction.
 pub(super) async fn send_leases(connection: &mut StoreConnection, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
     let span = settle_span(leases.len());
     let sent = async {

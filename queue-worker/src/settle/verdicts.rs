@@ -103,7 +103,7 @@ async fn settle_until_closed(
         if rejected.next_retry().is_some_and(|due| due <= Instant::now()) {
             rejected.retry_due(&mut connection, store, &notifier).await;
         }
-        // The loop is unhealthy while it accepts no verdicts, or while no verdict can be written.
+        // The loop is unhealthy while it accepts no verdicts, or while the statement `Settle` waits for a locked table.
         if !rejected.is_full() && !locked.is_full() && !locked.is_blocked(SettleStatement::Settle) {
             notifier.loop_health().settling.clear();
         }

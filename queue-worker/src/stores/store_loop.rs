@@ -175,7 +175,7 @@ impl StoreLoop {
         }
     }
 
-    /// Runs a worker for the store until no work is pending.
+    /// Runs a worker for the store until no work is pending, the worker fails, or a stop is requested.
     async fn run_worker(&self, reason: StartReason, loop_health: &LoopHealth, prune_in: Duration) -> Result<StopReason, Error> {
         let Self { common, database, entry, .. } = self;
         let (factory, heartbeat, prune, listen_handle) =

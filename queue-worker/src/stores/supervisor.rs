@@ -1,4 +1,4 @@
-//! Applies changes to the roster: starts added stores, and stops removed stores.
+//! Starts the stores that are added to the roster, and stops the stores that are removed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -75,8 +75,8 @@ pub(super) async fn supervise(common: Arc<SharedContext>, mut roster: watch::Rec
 }
 
 impl StoreSupervisor {
-    /// Starts the stores that were added to the roster, and stops the stores that were removed. Returns whether all added stores were
-    /// started.
+    /// Starts the stores that were added to the roster, and stops the stores that were removed. Also restarts stores whose task has ended
+    /// unexpectedly. Returns whether all of these stores were started.
     fn apply_roster(&mut self, members: &[Member]) -> bool {
         let left = |known: &ActiveStore| known.task.is_finished() || !members.iter().any(|member| member.is_same(&known.member));
         let removed: Vec<ActiveStore> = self.active.extract_if(.., |_, known| left(known)).map(|(_, known)| known).collect();

@@ -1,5 +1,5 @@
-//! Sums since the start of a process, for monitoring systems. A limited number of queue and type pairs have separate sums. All other pairs
-//! share one sum. This module performs no I/O.
+//! Sums of attempt outcomes since the process started, for monitoring systems. A limited number of queue and type pairs have separate sums.
+//! All other pairs share one sum. This module performs no I/O.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Registry, hooks and other components of a worker, in addition to its settings. Also contains the resources that the workers of several
-//! stores share.
+//! Components of a worker apart from its settings, such as the registry and the hooks. Also contains the resources that the workers of
+//! several stores share.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ pub(crate) struct CheckedWorker {
     /// Pool whose options the worker's dedicated connections use.
     pub(crate) direct: PgPool,
     pub(crate) config: Config,
-    /// Hooks that are called once the worker is registered.
+    /// Hooks to call when the worker is registered and claims jobs.
     pub(crate) ready: Vec<Box<dyn FnOnce() + Send>>,
     pub(crate) parts: WorkerParts,
 }
@@ -32,7 +32,7 @@ pub(crate) struct WorkerParts {
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) declares: Vec<(String, Declaration)>,
     pub(super) limits: OwnLimits,
-    /// Connection that creates and drops partitions on the cluster's coordinator. `None` if the store is not distributed.
+    /// Connection to the cluster's coordinator, for creating and dropping partitions. `None` if the store is not distributed.
     pub(super) days: Option<StoreConnection>,
     pub(super) loop_health: LoopHealth,
     pub(super) lease_deadline: LeaseDeadline,

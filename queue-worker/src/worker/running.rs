@@ -154,8 +154,8 @@ impl RunningWorker {
         self.queues.context.notifier.request_probe();
     }
 
-    /// Stops the worker. Claiming stops, and running handlers have up to `grace` to finish. Then the remaining jobs are released, and the
-    /// last verdicts are written. The heartbeat ends last.
+    /// Stops the worker. Claiming stops, queued jobs are released, and running handlers have up to `grace` to finish. Then the remaining
+    /// handlers are dropped and their jobs released, and the last verdicts are written. The heartbeat ends last.
     pub(crate) async fn stop(self, grace: Duration) {
         let Self { queues, stop, closing, claims, settles, helpers, flusher, drain_notice, heartbeat, _abandon } = self;
         let until = Instant::now() + grace;

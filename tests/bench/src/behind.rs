@@ -38,8 +38,8 @@ async fn by_themselves(database: &BenchDatabase, runs: usize, jobs: u64) -> Resu
     Ok(rates)
 }
 
-/// Drains at least `first` jobs per run. During each run, roughly `behind` or more other jobs are ready after them. The store is filled
-/// once for all runs. The worker runs further jobs until it is stopped, and then releases the claimed jobs that have not run.
+/// Drains at least `first` jobs per run. At least about `behind` other jobs are ready behind them. The store is filled once for all runs.
+/// The worker runs further jobs until it is stopped, and then releases the claimed jobs that have not run.
 async fn with_ready_behind(database: &BenchDatabase, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
     let from = database.reset().await?;
     let all = runs as u64 * first + behind;

@@ -185,7 +185,7 @@ impl BenchDatabase {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // After the worker has recorded that it is asleep, it polls once more. The pause covers that poll.
+        // After the worker has recorded that it is asleep, it polls once more. The delay leaves time for that poll.
         tokio::time::sleep(Duration::from_millis(50)).await;
         Ok(())
     }

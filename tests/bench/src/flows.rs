@@ -80,7 +80,7 @@ async fn enqueues(database: &BenchDatabase, jobs: u64) -> Result<Cost, BenchErro
     cost(begin, database).await
 }
 
-/// Returns the cost of `count` transactions with the writes of a step transaction, but without a step.
+/// Returns the cost of `count` transactions, each with the effect that a step in a transaction writes, but without a journal entry.
 async fn transactions(database: &BenchDatabase, count: u64) -> Result<Cost, BenchError> {
     let begin = Moment::now(database).await?;
     for n in 0..count {

@@ -1,4 +1,5 @@
-//! Benchmark that measures the cost of this queue. Each result is compared with the same operations in plain SQL, measured in the same run.
+//! Benchmark that measures the cost of this queue. Many results are compared with a baseline from the same run, such as the same operations
+//! in plain SQL.
 //!
 //! The benchmark creates its own database on the given server and drops it at the end. Every workload counts its jobs afterwards and fails
 //! if a job is missing or ran twice. Jobs are enqueued and run through public interfaces, but W9 and F6 also call internal functions.
@@ -189,7 +190,8 @@ impl FigureSink<'_> {
 /// Runs the workloads in the given order, in a separate database on the server.
 ///
 /// # Errors
-/// Returns an error if a workload lost, duplicated or left a job, or if the server or a worker process failed.
+/// Returns an error if a job was lost, ran twice or was left unfinished, if the server or a worker process failed, or if the run was
+/// interrupted.
 pub(crate) async fn run(
     server: &Database,
     workloads: &[Workload],

@@ -44,8 +44,8 @@ impl Process {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Parses the contents of `/proc/<pid>/stat`, which begin with `pid (name) state parent`. On Linux, the times are always in
-    /// hundredths of a second.
+    /// Parses the contents of `/proc/<pid>/stat`, which begin with `pid (name) state parent`. The kernel reports the times in hundredths
+    /// of a second.
     fn parse(stat: &str) -> Option<Self> {
         let (head, tail) = stat.rsplit_once(") ")?;
         let (_, name) = head.split_once(" (")?;

@@ -1,4 +1,5 @@
-//! Enqueues one job in each form and on each kind of connection. The jobs never run, because no worker serves their queue.
+//! Enqueues single jobs in every form and on every kind of connection. The jobs do not run: no worker serves the queue `IDLE`, and the only
+//! job in another queue is scheduled for later.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Job types of a run. Their handlers are in `handlers`.
+//! Job types that a conformance run enqueues. Their handlers are in `handlers`.
 
 use std::collections::BTreeMap;
 

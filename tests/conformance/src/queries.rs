@@ -224,7 +224,7 @@ async fn doctor(world: &World) -> Result<()> {
     if world.setup.read.is_none() {
         return Ok(());
     }
-    // The doctor must detect whether the server is a standby.
+    // On a standby, the doctor must report that the server is a standby.
     let read = world.read().await?;
     let is_standby: bool = sqlx::query_scalar("select pg_is_in_recovery()").fetch_one(read).await?;
     if !is_standby {

@@ -136,7 +136,7 @@ async fn complete(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the job completes when its handler runs for the second time, and that this attempt has the number `attempt`.
+/// Enqueues a job that must complete when its handler runs for the second time. Checks that this attempt has the number `attempt`.
 async fn retried(world: &World, first: First, attempt: u32) -> Result<()> {
     let job = Try { first }.enqueue(world.pool()).store(world.store).await?;
     let completed = world.output(job).await?;

@@ -52,7 +52,7 @@ pub(super) const SINGLE: &str = "single";
 pub(super) const IDLE: &str = "idle";
 
 impl World {
-    /// Creates the environment with the user's tables, but without a store.
+    /// Creates the environment with the user tables, but without a store.
     pub(super) async fn new(setup: Setup) -> Result<Self> {
         let run = format!("conformance_{:08x}", fastrand::u32(..));
         let store = Store::new(&run)?;
@@ -186,7 +186,7 @@ impl World {
         self.setup.close().await;
     }
 
-    /// Waits until the condition `holds` returns true, for at most 20 seconds.
+    /// Waits until the condition `holds` returns true. Fails after 500 checks at intervals of 40 ms.
     pub(super) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
         const PATIENCE: u32 = 500;
         for _ in 0..PATIENCE {
@@ -216,7 +216,7 @@ impl World {
         bail!("job {} is {last:?} after 20 s instead of {state}", job.id())
     }
 
-    /// Returns the rows that a job wrote to the user's table.
+    /// Returns the numbers that a job wrote to the user table `effect`, in ascending order.
     pub(super) async fn effects(&self, job: JobRef) -> Result<Vec<i64>> {
         let effects = format!("select n from {}.effect where job = $1 order by n", self.given.app());
         Ok(sqlx::query_scalar(AssertSqlSafe(effects)).bind(job.id()).fetch_all(self.pool()).await?)

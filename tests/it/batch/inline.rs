@@ -14,7 +14,8 @@ use queue_core::{
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
-/// Batch job that returns the sum of its number and the shared state. Jobs with the numbers -1, -2 and -3 fail, snooze and hang.
+/// Batch job that returns the sum of its number and the shared state. Jobs with the numbers -1, -2 and -3 fail, snooze and hang,
+/// respectively.
 #[job(name = "batch_inline", batch = 5, max_attempts = 4, backoff = fixed("1s"), output = i64, timeout = "200ms")]
 #[derive(Serialize, Deserialize)]
 struct Add {

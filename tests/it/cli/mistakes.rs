@@ -132,7 +132,7 @@ impl Fixture {
     }
 }
 
-/// Returns invalid database URLs, each with a different fault.
+/// Returns named database URLs. A connection with each URL fails for a different reason.
 fn addresses(url: &str) -> impl Iterator<Item = (&'static str, String)> {
     let options = PgConnectOptions::from_str(url).unwrap();
     let with = |parameter: &str| format!("{url}{}{parameter}", if url.contains('?') { "&" } else { "?" });

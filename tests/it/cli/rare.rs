@@ -1,5 +1,5 @@
-//! Tests `list` with a filter that few jobs or none match. On a terminal, the command shows the progress of the search, which continues
-//! until a match, the oldest job or Ctrl-C. Without a terminal, the search is bounded.
+//! Tests `list` with a filter that few jobs or none match. On a terminal, the command shows the progress of the search. The search
+//! continues until it finds a match, reaches the oldest job or is interrupted with Ctrl-C. Without a terminal, the search is bounded.
 
 use std::process::Command;
 

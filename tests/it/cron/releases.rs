@@ -199,8 +199,8 @@ async fn a_schedule_that_one_release_could_not_read_is_restored_by_one_that_can(
     db.finish().await;
 }
 
-/// Simulates a newer release that declares a schedule in an unknown syntax. This release must neither withdraw the schedule nor record an
-/// error for it.
+/// Simulates a newer release that declares a schedule in an unknown syntax. The current release must neither withdraw the schedule nor
+/// record an error for it.
 #[tokio::test]
 async fn a_schedule_of_a_newer_release_that_this_one_cannot_read_is_left_to_it() {
     let db = TestDb::new().await;
@@ -225,7 +225,7 @@ async fn a_schedule_of_a_newer_release_that_this_one_cannot_read_is_left_to_it()
     db.finish().await;
 }
 
-/// Declarations of a worker whose lease has expired no longer count, although its row still exists. Declarations of live workers count.
+/// Declarations of a worker whose lease has expired no longer count, although its row still exists.
 #[tokio::test]
 async fn only_declarations_of_living_workers_are_elected_and_remembered() {
     let db = TestDb::new().await;

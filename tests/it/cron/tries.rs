@@ -31,7 +31,7 @@ async fn date_first_try(db: &TestDb, ago: &str) {
     assert_eq!(sqlx::query(AssertSqlSafe(moved)).execute(&db.pool).await.unwrap().rows_affected(), 1);
 }
 
-/// Simulates that `time` has passed since the last attempt to fire.
+/// Simulates that `time` passes before the next attempt to fire.
 async fn pass_time(db: &TestDb, time: &str) {
     let moved = format!(
         "update queue.schedule set tried_at = tried_at - interval '{time}', again_at = again_at - interval '{time}' where tried_at is not null"

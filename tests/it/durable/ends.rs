@@ -12,7 +12,8 @@ use tests::{
 use super::{db_by_hand, signals::races::leased};
 
 /// Ways to wait for another job. Each entry contains a table, a statement that makes job or flow `$2` wait for job `$1`, and a predicate
-/// that matches the rows of jobs that were reported as finished. A report deletes rows in `gather_part`, so none matches there.
+/// that matches the rows of jobs that were reported as finished. The predicate for `gather_part` matches no row, because a report deletes
+/// the job's row from that table.
 const WAYS: [(&str, &str, &str); 3] = [
     ("child", "insert into queue.child (parent, name, id) values ($2, $1, $1)", "state is not null"),
     ("gather_part", "insert into queue.gather_part (id, parent, born, nr, name, held) values ($1, $2, 1, $1, 'map', false)", "false"),

@@ -78,8 +78,8 @@ async fn a_query_beside_a_sleep_may_become_a_step_before_the_attempt_ends() {
     db.finish().await;
 }
 
-/// Middleware that records the end of each attempt. When a durable job sleeps, the middleware's future is dropped together with the
-/// handler.
+/// Middleware that records each attempt whose handler returns. When a durable job sleeps, the middleware's future is dropped together
+/// with the handler's.
 struct Counts;
 
 #[async_trait]

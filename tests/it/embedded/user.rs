@@ -32,7 +32,7 @@ fn user() {
     }
 }
 
-/// Path of this binary, which stays valid if a newer binary is built while the test is running.
+/// Path of the running test binary. The path still leads to this binary after a newer one has been built.
 const OURSELVES: &str = "/proc/self/exe";
 
 /// Arguments that make this binary run as a user of the server.
@@ -58,8 +58,8 @@ impl User {
         command
     }
 
-    /// Returns a command that runs as another account. The account may lack access to the working folder or the test binary, so the
-    /// command runs `copy`, which [`copy_of_ourselves`] made.
+    /// Returns a command that runs as another account. The account may lack access to the test binary and the working folder, so the
+    /// command runs `copy`, made by [`copy_of_ourselves`], in the root folder.
     pub(super) fn command_as(uid: u32, copy: &Path, folder: &Path) -> Command {
         let mut command = Command::new(copy);
         command.args(AS_USER).env("TEST_USER_FOLDER", folder).uid(uid).gid(uid).current_dir("/");

@@ -82,7 +82,7 @@ async fn a_job_expires_whichever_way_it_was_enqueued() {
     }
     tx.commit().await.unwrap();
     for (way, job) in &jobs {
-        // A large enqueue reads the clock at its beginning, so less than an hour may remain.
+        // A large enqueue reads the clock once, at its beginning, so its later jobs may expire less than an hour after their enqueue.
         let seconds = seconds(&db, *job).await;
         assert!(if way.ends_with("many") { (3480..=3600).contains(&seconds) } else { seconds == 3600 }, "{way}: {seconds}");
     }

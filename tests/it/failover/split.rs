@@ -42,7 +42,7 @@ async fn f87_without_its_synchronous_standby_the_old_side_acknowledges_nothing_a
         acknowledged.len()
     );
     assert_eq!((on_old_side, lost), (0, 0));
-    // The old side's worker cannot have settled jobs that it claimed after the split, because no commit succeeded.
+    // The old side's worker settles no job after the split, because no commit succeeds.
     let late = "select count(*) from queue.done where finished_at > now() - interval '1 second'";
     // Use a separate connection, because the pool's connections are waiting for the standby.
     assert_eq!(on(&old).await.count(late).await.unwrap(), 0);

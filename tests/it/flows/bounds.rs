@@ -159,8 +159,8 @@ async fn the_cancellation_of_a_flow_delays_no_verdict() {
     let flow_job = queue.job(flow.id());
     let cancelling = flow_job.cancel_flow();
     let settling = async {
-        // Locking the first lease, as a settle does, is not delayed. The cancellation holds no lease lock while it sleeps between its tries
-        // to lock the second lease.
+        // Lock the first lease repeatedly, as a settle does. This is not delayed, because the cancellation holds no lease lock while it
+        // sleeps between its attempts to lock the second lease.
         for _ in 0..20 {
             let mut tx = settler.begin().await.unwrap();
             tx.run("set local lock_timeout = '400ms'").await;

@@ -127,7 +127,7 @@ async fn a_locked_node_stops_no_other_node() {
     db.finish().await;
 }
 
-/// Another session has locked more nodes than a single pass can fill with payloads.
+/// Another session has locked more nodes than a single pass can release. A pass fills the payloads of at most 64 nodes.
 #[tokio::test]
 async fn locked_nodes_do_not_block_others_and_a_pass_that_releases_none_is_followed_by_a_pause() {
     let db = db().await;

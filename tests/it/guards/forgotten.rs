@@ -26,7 +26,7 @@ async fn headed(on: &mut PgConnection, key: i64, job: JobId) {
     sqlx::query("insert into queue.active_key (key, id, seq) values ($1, $2, $2)").bind(key).bind(job).execute(on).await.unwrap();
 }
 
-/// Returns a verdict for a job with the ordering key `key`.
+/// Returns the verdict `forget` for the lease's job at `index`, with the ordering key `key`.
 fn keyed(lease: &Lease, index: usize, key: i64) -> JobVerdict {
     let mut verdict = lease.one(index, "forget");
     verdict.job.key = Some(OrderingKey { id: key, skips_dead: false });

@@ -67,7 +67,8 @@ async fn history_without_a_day_is_deleted_by_the_retention_of_its_type() {
     db.finish().await;
 }
 
-/// Scans the next two rows for jobs of a type. Returns whether more rows remain, or `None` if the type is not due for a scan.
+/// Scans the next two rows for jobs of a type. Returns whether more rows remain, or `None` if the type's retention is not shorter than the
+/// store's or another session is scanning.
 async fn prune_early(on: &mut PgConnection, job_type: &str) -> Option<bool> {
     let text = Store::default().sql(PRUNE_EARLY);
     sqlx::query_scalar(text).bind(job_type).bind(2_i64).bind(7.0 * 86_400.0).fetch_optional(on).await.unwrap()

@@ -1,4 +1,4 @@
-//! Tests leases. Writes under one lease wait for no other lease, and claims under limits read locked leases.
+//! Tests leases. Writes under one lease do not wait for other leases, and claims under limits read locked leases.
 
 use super::{cases, sql};
 

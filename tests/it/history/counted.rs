@@ -48,7 +48,7 @@ fn counts(figures: &AttemptStatistics) -> ([u64; 8], [u64; 3]) {
     ([completed, retried, dead, cancelled, snoozed, released, expired, lease_lost], [timed_out, panicked, crashed])
 }
 
-/// Enqueues jobs that complete, fail, panic, snooze or time out, some of them in a transaction.
+/// Enqueues jobs that complete, fail, panic, snooze or time out. Some of the handlers use a transaction.
 async fn enqueue_all_kinds(db: &TestDb) {
     for nth in 0..200 {
         Do { act: ok() }.enqueue(&db.pool).queue(if nth % 2 == 0 { "even" } else { "odd" }).await.unwrap();

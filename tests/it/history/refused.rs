@@ -1,4 +1,4 @@
-//! Tests verdicts that cannot be written until other workers have taken over the jobs. These verdicts are not counted.
+//! Tests verdicts that cannot be written until other workers have taken over the jobs. Each completion is counted once.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn verdicts_refused_after_an_outage_longer_than_a_lease_are_counted_once()
     let mut first = start();
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
     within(Duration::from_secs(30), "it has run", async || effects(&db.pool, job).await.unwrap() == 1).await;
-    // The outage lasts longer than the lease, so the worker cannot know whether a rejected verdict was written.
+    // The outage lasts longer than the lease, so the worker counts a verdict that is finally rejected as a lost lease.
     tokio::time::sleep(Duration::from_secs(4)).await;
     // Without its registration, the worker loses its lease, so another worker runs the job again. The first worker keeps retrying its
     // verdict until the disk has room.

@@ -54,7 +54,8 @@ async fn statistics_of_any_duration_read_few_rows_by_an_index() {
     ];
     for (what, past, most) in pasts {
         let rows = Queue::on(&mut on).history(&past).await.unwrap().len();
-        // The server publishes read counts only between transactions, so a single transaction makes the difference exact.
+        // The view shows counts that the server has not published yet. The server publishes only between transactions, so a single
+        // transaction makes the difference exact.
         on.execute("begin").await.unwrap();
         let before = read(&mut on).await;
         Queue::on(&mut on).history(&past).await.unwrap();

@@ -1,5 +1,5 @@
 //! Parses the imports of a file from its text: paths that begin with `crate`, `super` or `self`, in `use` items or in expressions. The
-//! paths are followed through the re-exports of rooms. Here, every module with a `mod.rs` counts as a room.
+//! paths are followed through the re-exports of rooms. Every module with a `mod.rs` counts as a room (see ARCHITECTURE.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -89,13 +89,13 @@ fn a_web_server_links_neither_handlers_nor_the_worker() {
     assert!(unneeded.is_empty(), "shop-web links {unneeded:?}");
 }
 
-/// Parses a version such as 1.95.
+/// Parses the major and minor version in a text such as `1.95.0`.
 fn version(text: &str) -> (u64, u64) {
     let mut parts = text.split(['.', '-']).map(|part| part.parse().unwrap());
     (parts.next().unwrap(), parts.next().unwrap_or(0))
 }
 
-/// Returns the version of the compiler in use.
+/// Returns the output of `rustc -vV`, which contains the compiler's release and host platform.
 fn compiler() -> String {
     let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output().unwrap();
     String::from_utf8(output.stdout).unwrap()

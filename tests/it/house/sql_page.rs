@@ -56,7 +56,7 @@ const SECTIONS: [(&str, &[&str]); 8] = [
 
 /// SQL function that a migration creates.
 struct Function {
-    /// Arguments and result.
+    /// Name, arguments and result.
     signature: String,
     /// Lines of the comment above the function.
     comment: Vec<String>,

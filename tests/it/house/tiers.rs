@@ -1,5 +1,5 @@
-//! Checks that every ignored test names the cargo alias that runs it or is run by hand, and that `tests/README.md` explains every alias.
-//! Also checks that `.ci/tier2` lists the commands to run after a change to each tracked file.
+//! Checks that the reason of every ignored test is a cargo alias that runs the test, or `by hand`. Checks that `tests/README.md` explains
+//! every alias, and that `.ci/tier2` lists the commands to run after a change to each tracked file.
 
 use std::{collections::BTreeSet, process::Command};
 

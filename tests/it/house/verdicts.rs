@@ -36,10 +36,10 @@ fn f29_the_protocol_never_reads_the_clock_of_the_worker() {
     assert_none(&uses, "take the time from the database, or measure with `Instant`");
 }
 
-/// File that turns an outcome into a retry or a dead letter.
+/// Path of the file that decides between a retry and a dead letter.
 const RETRY: &str = "queue-core/src/define/retry.rs";
 
-/// File that turns a verdict into the names and columns that a settle statement takes.
+/// Path of the file that maps a verdict to the names and columns that a settle statement takes.
 const ENDING: &str = "queue-core/src/define/ending.rs";
 
 #[test]

@@ -66,7 +66,7 @@ async fn two_promoters_do_not_wait_and_lose_no_key() {
     enqueue(&mut c, "a").await;
     let second = enqueue(&mut c, "a").await;
     step(&mut c, "complete").await;
-    // The second job is ready now. Restore the state before its promotion, with two hints and no active job of the key.
+    // The second job is ready now. Block it again, with a hint and without an active job of the key.
     let back = "with gone as (delete from queue.ready returning id, lane), free as (delete from queue.active_key returning key, seq)
       insert into queue.blocked (key, seq, id, lane) select key, seq, id, lane from gone, free";
     c.run(back).await;

@@ -70,7 +70,7 @@ async fn a_bulk_enqueue_keeps_the_given_order_within_each_key() {
     db.finish().await;
 }
 
-/// The last set begins with jobs without a key, so its insertion begins with COPY.
+/// The second set begins with jobs without a key, so its insertion begins with COPY.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {

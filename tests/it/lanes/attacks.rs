@@ -3,7 +3,8 @@
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Sql as _, TestDb, lanes, operate};
 
-/// Producers by name, each with its statements. The last statement is a commit.
+/// Producers by name, each with its statements. `MEET`, `INSERT` and `RANK` stand for statements in `produce`. The last statement is a
+/// commit.
 const PRODUCERS: [(&str, &[&str]); 6] = [
     ("plain", &["begin", "select queue.enqueue('do', '{}')", "commit"]),
     (
@@ -19,7 +20,7 @@ const PRODUCERS: [(&str, &[&str]); 6] = [
     ("to a priority", &["begin; select queue.enqueue('do', '{}', '{\"queue\": \"default\", \"priority\": 7}')", "RANK", "commit"]),
 ];
 
-/// Maintenance steps that delete a lane. The transaction of a step stays open until the next `Commit`.
+/// Maintenance step in the deletion of a lane. The transaction of a step stays open until the next `Commit`.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Leave,

@@ -37,7 +37,8 @@ async fn enqueue(pool: &PgPool, name: &str) -> Vec<JobId> {
     ids
 }
 
-/// Query for the number of waiting jobs before the gate opens: one behind its key, two parents, and one node.
+/// Query for the number of jobs that wait for other jobs. Before the gate opens, four jobs wait: one behind its key, two parents, and one
+/// node.
 const WAIT: &str =
     "select (select count(*) from queue.blocked b where b.id = any ($1)) + (select count(*) from queue.parked p where p.id = any ($1))";
 

@@ -108,7 +108,7 @@ async fn a_locked_table_of_logs_delays_no_job_and_the_logs_are_dropped() {
         }
         holder.execute("rollback").await.unwrap();
         assert!(logs(&db, jobs[0]).await.is_empty(), "what could not be written in time is gone");
-        // Logs in flight may be lost.
+        // Logs that are in flight when the lock is released may still be lost, so the test tries several jobs.
         eventually("logs are kept again", async || {
             let job = say(&db, "ok", "kept", 1).await;
             db.until(job, JobState::Completed).await;

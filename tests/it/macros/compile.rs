@@ -109,7 +109,8 @@ fn candidates(folder: &Path, name: &str, until: SystemTime) -> Vec<String> {
     found.into_iter().map(|(_, path)| format!("--extern={name}={}", path.display())).collect()
 }
 
-/// Removes machine-dependent parts from rustc's output: the checkout's path, line numbers of files that are not cases, and the summary.
+/// Removes variable parts from rustc's output: the checkout's path, line numbers of files that are not cases, the number of omitted types,
+/// and the summary.
 fn normal(message: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut text = String::new();

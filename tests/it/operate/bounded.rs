@@ -2,8 +2,8 @@
 //!
 //! Counts table rows and index entries. A row counts as one, regardless of the length of its arrays. Sorts, computations, and the jobs
 //! that `unnest` takes out of a row of `lease` or `done_many` are not counted. These arrays are therefore equally long in the small and in
-//! the large store. The number of jobs that a query reads is bounded by the number of rows read times the jobs per row, which is the size
-//! of a claim or a settle.
+//! the large store. A query reads at most as many jobs as the number of rows read times the number of jobs per row. A row contains the jobs
+//! of one claim or one settle.
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::TestDb;

@@ -56,8 +56,8 @@ async fn a_count_is_exact_or_reports_that_there_may_be_more() {
             let there = exact.iter().find(|count| (&count.0, &count.1, &count.2) == (queue, job_type, state)).map_or(0, |count| count.3);
             let counted = format!("{queue} {job_type} {state}, counted up to {most:?}: {jobs}, of {there}; partial: {partial}");
             assert!(if *partial { *jobs <= there } else { *jobs == there && there > 0 }, "{counted}");
-            // Where lanes are counted separately, each lane is counted up to its share. All shares together are two and a half times the
-            // bound.
+            // In these states, each of the four lanes is counted separately, up to its share of the bound. The shares add up to two and a
+            // half times the bound.
             let is_by_lane = ["ready", "scheduled", "blocked", "parked"].contains(&state.as_str());
             let share = most.map_or(i64::MAX, |most| (most * 5 / 2 / 4).clamp(1, most.max(1)));
             assert!(!is_by_lane || *partial != (there <= share || exact_of(&exact, state) <= most.unwrap_or(i64::MAX)), "{counted}");

@@ -1,12 +1,12 @@
-//! Tests that queries for the newest jobs open only the newest day partitions of a month, unless these partitions lack the result.
+//! Tests that queries for the newest jobs open only the newest day partitions, unless these partitions lack the result.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::TestDb;
 
 use super::connect;
 
-/// SQL that fills ten days. Each day has 150 completed jobs in `done`, 150 completed jobs in `done_many`, 20 dead jobs and five scheduled
-/// jobs. One row of `done_many` spans the midnight before yesterday.
+/// SQL that creates jobs on ten days. Each day has 150 completed jobs in `done`, 150 completed jobs in `done_many`, 20 dead jobs and five
+/// scheduled jobs. One row of `done_many` spans the midnight at which yesterday began.
 const FILL: &str = "
   do $$
   declare

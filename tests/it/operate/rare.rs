@@ -8,8 +8,8 @@ use queue_core::{
 };
 use tests::TestDb;
 
-/// SQL that fills a store with 24,000 completed jobs. Three jobs have the type `rare`: the two oldest jobs, and one job with 12,000 newer
-/// jobs. A single page scans fewer than 12,000 jobs.
+/// SQL that fills a store with 24,000 completed jobs. Three jobs have the type `rare`: the two oldest jobs, and one job that is older
+/// than 12,000 others. A single page scans fewer than 12,000 jobs.
 pub(crate) const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('default', t, 100, false), 'default', t, 100, false from unnest('{often,rare}'::text[]) t;

@@ -53,9 +53,9 @@ async fn publish_counts(connection: &mut PgConnection) {
     .await;
 }
 
-/// Returns the number of entries of the claim index that a function reads, including dead entries.
+/// Executes a query that calls a function. Returns the number of entries of the claim index that it reads, including dead entries.
 async fn read_by(connection: &mut PgConnection, function: &str) -> i64 {
-    // Returns the session's count of index entries read, before it is published.
+    // Returns the number of index entries that the current transaction has read.
     async fn read(connection: &mut PgConnection) -> i64 {
         let read = "select pg_stat_get_xact_tuples_returned('queue.ready_claim'::regclass)";
         sqlx::query_scalar(read).fetch_one(connection).await.unwrap()

@@ -53,7 +53,7 @@ async fn a_pause_waits_for_each_living_worker_that_could_run_its_jobs_to_acknowl
     assert_eq!(awaited(&db, &other).await.unwrap(), [workers[1]], "no word is taken back");
     vouch(&mut on, workers[2], second).await;
     assert!(awaited(&db, &mail).await.unwrap().is_empty());
-    // Another operator pauses the same scope again, so all workers must acknowledge again.
+    // When the same scope is paused again, its workers must acknowledge the new pause.
     assert!(pause(&db, &mail).await > second);
     assert_eq!(awaited(&db, &mail).await.unwrap().len(), 2);
     resume(&db, &mail).await;

@@ -4,8 +4,8 @@ use sqlx::Executor as _;
 
 use super::RoledStore;
 
-/// Statements that create security definer functions, which enqueue with the privileges of `mailer`. They also create a table for an index
-/// that calls such a function.
+/// Statements that create security definer functions, which enqueue with the privileges of `mailer`. They also create a table and an
+/// immutable function, so that an index build can call one of the security definer functions.
 const BORROWED: &str = "
     create function shop.lend() returns bigint language sql volatile security definer as $$ select queue.insert_job('do', '{}', 'secret') $$;
     create function shop.lend_all() returns bigint language sql volatile security definer

@@ -1,5 +1,5 @@
-//! Tests a reader's diagnosis of a job that is not running. The diagnosis contains no payloads, and lists only sessions that the reader
-//! may see.
+//! Tests a reader's diagnosis of a job that is not running. The diagnosis contains no payloads, and shows details only of sessions that
+//! the reader may see.
 
 use queue_core::{JobId, Queue, operate::CauseKind};
 use sqlx::Executor as _;

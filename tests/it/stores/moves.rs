@@ -62,7 +62,7 @@ async fn jobs_of_a_key_run_in_order_while_their_tenant_moves_back_and_forth() {
     let db = TestDb::new().await;
     db.run(RUNS).await;
     let here = stores(&db, &["one", "two"]).await;
-    // Jobs of the two stores need different ids, because the handlers' records contain only the ids.
+    // Jobs of the two stores need different ids, because the handlers' records do not name the store.
     db.run("select setval('two.id_seq', 500000)").await;
     here.place("acme", "one").await.unwrap();
     let worker = StoresWorker::new(here.roster(), |_, worker| worker.register::<Ordered>().grace(Duration::from_secs(2)));
@@ -174,7 +174,7 @@ async fn an_open_transaction_delays_the_move_of_its_tenant_and_not_its_other_tra
     assert_eq!(tenant.begin().await.unwrap().store().schema(), "two");
     db.run("delete from one.ready").await;
     until_over(&here, "acme").await;
-    // A tenant that moves back immediately can also enqueue immediately.
+    // After the tenant has moved back, a transaction can enter it immediately.
     here.move_tenant("acme", "one").await.unwrap();
     until_over(&here, "acme").await;
     let mut own = db.pool.begin().await.unwrap();

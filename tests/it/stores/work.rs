@@ -189,7 +189,7 @@ async fn a_store_is_served_once_added_and_released_after_its_running_jobs_once_r
     assert!(roster.remove("late") && !roster.remove("late"));
     tokio::time::sleep(Duration::from_millis(300)).await;
     let never = enqueue(&late, Act::Ok("never".into())).await;
-    // After a store is removed, its running jobs can finish. The grace period of two seconds applies only to the end of the process.
+    // After a store is removed, its running jobs can finish. The grace period of two seconds applies only when the process shuts down.
     until_done(&late, slow).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(state(&late, never).await, Some(JobState::Ready));

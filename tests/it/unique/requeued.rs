@@ -77,14 +77,14 @@ async fn a_requeued_job_holds_its_key_for_the_period_of_its_enqueue() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     let periods = [(While::Live, [true, true]), (While::Queued, [true, false]), (While::Kept, [true, true])];
     for (held, [holds_waiting, holds_running]) in periods.into_iter().chain([(While::For(Duration::from_hours(1)), [false, false])]) {
-        // Change of the key's row between the end of the job and its requeue.
+        // Changes to the key's row between the end of the job and its requeue.
         for meanwhile in ["nothing", "deleted", "taken by a live job", "taken for an interval"] {
             let case = format!("{held:?}, {meanwhile}");
             let again = async |on: &mut PgConnection, period| say("1").enqueue(on).unique(&case).unique_while(period).await.unwrap();
             let first = again(&mut on, held).await;
             let lease = claim(&mut on, worker, 1).await.unwrap();
             settle(&mut on, &lease.all("dead")).await.unwrap();
-            // The row is written directly, because another job cannot take a kept key.
+            // The row is written directly, because another job cannot take a key that is held with `While::Kept`.
             let change = match meanwhile {
                 "nothing" if matches!(held, While::For(_)) => "update queue.unique_key set until = now() - interval '1 s'",
                 "nothing" => "select",

@@ -6,8 +6,8 @@ use queue_core::{JobId, Queue};
 use sqlx::Executor as _;
 use tests::TestDb;
 
-/// Statements that fill a store with a million ready jobs in 10,000 queues, and with two million completed jobs. A tenth of the ready
-/// jobs is in one queue. One of the thousand workers serves all queues.
+/// Statements that fill a store with a million ready jobs in 10,000 queues, two million completed jobs, and a thousand workers. A tenth of
+/// the ready jobs is in one queue. Only one worker serves all queues.
 const LARGE: &str = "
     insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || q, 'do', 100, false), 'q' || q, 'do', 100, false from generate_series(1, 10000) q;

@@ -16,7 +16,7 @@ pub(super) struct Replies {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Ready {
     pub(super) bytes: Vec<u8>,
-    /// Whether the messages report a commit at which the connection has to be cut.
+    /// Whether the messages report a commit at which the proxy may cut the connection.
     pub(super) committed: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Executes random operations with the product's statements and in a small in-memory model. After every step the tables must match the
-//! model.
+//! Executes random operations on the tables, with the product's statements, and in a small in-memory model. After every step the tables
+//! must match the model.
 //!
 //! Runs a few hundred sequences by default, or the number in `PROPTEST_CASES`. A failing sequence is shrunk and saved in
 //! `model.regressions`.

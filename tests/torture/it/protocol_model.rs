@@ -1,5 +1,5 @@
-//! Model checker for the worker protocol, without tables. Explores every order of steps with a bounded number of faults. The checker must
-//! find the violations of broken variants of the protocol.
+//! Checks a model of the worker protocol that runs without a database. Explores every order of steps with a bounded number of faults. The
+//! checker must also find the violations in broken variants of the protocol.
 
 mod state;
 mod step;
@@ -81,8 +81,8 @@ fn broken(protocol: Protocol, property: &'static str) -> Vec<Step> {
     way
 }
 
-/// Returns a stuck state, if any, and the total number of states. From a stuck state, the jobs can no longer complete even if no further
-/// fault occurs.
+/// Returns a stuck state, if any, and the total number of states. Without further faults, no sequence of steps from a stuck state completes
+/// all jobs.
 fn stuck(protocol: Protocol) -> (Option<State>, usize) {
     let first = State::new(protocol.faults);
     let mut numbers = HashMap::from([(first.clone(), 0)]);

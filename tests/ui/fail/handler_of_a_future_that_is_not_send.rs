@@ -1,4 +1,4 @@
-//! The future of a handler must be `Send`, because it moves between threads.
+//! The future of a handler must be `Send`, because it may move between threads.
 
 #![allow(unused_imports)]
 

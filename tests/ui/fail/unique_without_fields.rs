@@ -1,4 +1,4 @@
-//! `unique` needs at least one field.
+//! `unique` requires the option `fields`.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

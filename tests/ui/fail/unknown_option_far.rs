@@ -1,4 +1,4 @@
-//! The error for an unknown option without a similar name lists all options.
+//! If no option has a similar name, the error for an unknown option lists all options.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job type can be deprecated. The compiler warns about its uses, but not about the expansion of the attribute.
+//! A job type can be deprecated. The compiler warns about its uses, but not about the expansion of `#[job]`.
 
 #![deny(warnings)]
 

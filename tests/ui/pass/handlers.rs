@@ -69,7 +69,7 @@ async fn ship(_: domain::Ship, cx: &Durable) -> JobResult {
     Ok(())
 }
 
-/// Handler of a durable job that takes a plain `Context`, because it uses no journal.
+/// Handler of a durable job. It takes a plain `Context`, because it uses no journal.
 #[handler]
 async fn pack(_: domain::Pack, _: &Context) -> JobResult {
     Ok(())

@@ -1,4 +1,4 @@
-//! Each earlier version has its own upgrade: a closure, or a function that takes a type or JSON.
+//! Each earlier version has its own upgrade. It is a closure or a function, and takes a deserialized value or JSON.
 
 use queue_core::{Context, Handler, JobResult, JobType, job, options::Options};
 use serde::{Deserialize, Serialize};

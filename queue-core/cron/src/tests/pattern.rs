@@ -97,7 +97,7 @@ impl Pattern {
     }
 }
 
-/// Month and names of each date from 1970 to 2030, computed on first use.
+/// Month and names of each date from 1970 to March 2030, computed on first use.
 static CALENDAR: [OnceLock<(u32, Vec<DateName>)>; 22_000] = [const { OnceLock::new() }; 22_000];
 
 /// Returns all names that the day fields can use for `date`.
@@ -122,7 +122,7 @@ fn names_of(date: NaiveDate) -> Vec<DateName> {
     names
 }
 
-/// Returns the date names in the comma-separated entries of a field.
+/// Returns the date names in the comma-separated entries of a field, or `None` if an entry is invalid.
 fn each(text: &str, names: impl Fn(&str) -> Option<Vec<DateName>>) -> Option<BTreeSet<DateName>> {
     text.split(',').map(names).collect::<Option<Vec<_>>>().map(|names| names.into_iter().flatten().collect())
 }

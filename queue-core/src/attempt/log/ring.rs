@@ -10,7 +10,7 @@ pub(in crate::attempt) struct LogRing {
     /// End of the text, up to half of the limit. Empty until `head` is full.
     tail: VecDeque<u8>,
     limit: usize,
-    /// Number of bytes and number of line breaks dropped from the tail.
+    /// Number of dropped bytes, and number of dropped line breaks.
     dropped: (u64, u64),
 }
 

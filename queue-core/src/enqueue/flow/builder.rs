@@ -27,8 +27,8 @@ use crate::{
 
 /// Set of jobs that are enqueued together and depend on each other. Each job is a node and has a name.
 ///
-/// Nodes that wait for no other node are ready immediately. All other nodes are parked until the nodes on which they depend have finished.
-/// A node can only wait for nodes that were added before it, so cycles are impossible.
+/// Nodes that wait for no other node are enqueued like single jobs. All other nodes are parked until the nodes on which they depend have
+/// finished. A node can only wait for nodes that were added before it, so cycles are impossible.
 ///
 /// ```no_run
 /// # use queue_core::{flow::{Counts, Flow, IfDead, NodeOutput}, job};

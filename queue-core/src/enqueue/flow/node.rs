@@ -147,8 +147,8 @@ impl Node<Gather> {
         self
     }
 
-    /// Changes the jobs of a node with many jobs and moves the node into the queue of its jobs, so that the workers of the jobs also run
-    /// the node.
+    /// Applies `change` to the description of the node's jobs. Then sets the node's queue to the queue of its jobs, so that the workers of
+    /// the jobs also run the node.
     fn many(&self, change: impl FnOnce(&mut ManyJobs)) {
         let mut graph = self.plan.graph();
         let Some(node) = graph.nodes.get_mut(self.at) else { return };

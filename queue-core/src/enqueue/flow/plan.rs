@@ -96,7 +96,7 @@ pub(super) struct Edge {
     pub(super) passes_output: bool,
 }
 
-/// Source of an edge, preceded by the number of its flow.
+/// Source of an edge, with the number of the flow that contains the source.
 #[derive(Clone, Copy)]
 pub struct SourcePosition(pub(super) u64, pub(super) EdgeSource);
 
@@ -247,7 +247,7 @@ fn edges(nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<BTreeMap<us
     nodes.iter().enumerate().map(named).collect()
 }
 
-/// Adds an edge to the node `at` from each node of the source `before`. Fails if one of the source nodes was added after the node `at`.
+/// Adds an edge to the node `at` from each node of the source `before`. Fails unless all source nodes were added before the node `at`.
 fn add_sources(
     into: &mut BTreeMap<usize, Edge>,
     (before, edge): (EdgeSource, Edge),

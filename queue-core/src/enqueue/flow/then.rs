@@ -10,7 +10,7 @@ use crate::{
     schema::Store,
 };
 
-/// Chain of jobs. Each job runs once the previous job has completed. Created by [`Job::then`](crate::Job::then).
+/// Chain of jobs. Each job runs after the previous job has completed. Created by [`Job::then`](crate::Job::then).
 ///
 /// ```no_run
 /// # use queue_core::{Job as _, flow::NodeOutput, job};

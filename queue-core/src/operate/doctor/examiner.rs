@@ -17,7 +17,7 @@ use crate::{
     schema::{Store, is_refused_setting},
 };
 
-/// Timeout for a connection attempt. A server that exceeds the timeout is considered unreachable.
+/// Timeout for connecting, for the query that identifies the server, and for the check of the pooler.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Examiner<'a> {

@@ -12,7 +12,7 @@ use crate::{connect::KEY_HOLD, context::WOULD_FAIL_AGAIN};
 pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let id = context.job.to_string();
     let fix = match kind {
-        // The move enqueues and cancels the job, and no worker runs it.
+        // A job that holds a key is enqueued and cancelled by the tenant's move. No worker runs the job.
         CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead if context.holds_key() => return None,
         CauseKind::Scheduled | CauseKind::NoWorker | CauseKind::Unserved if context.holds_key() => "queue-worker stores moves".to_owned(),
         CauseKind::NoSuchJob => fix_absent(facts),

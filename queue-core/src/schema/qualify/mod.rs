@@ -123,7 +123,7 @@ pub(super) fn qualify(statement: &str) -> String {
     let mut out = String::with_capacity(statement.len() * 2);
     while reader.peek().is_some() {
         reader.region(&mut out);
-        // Copies an unmatched closing bracket.
+        // Copies an unmatched closing bracket or `end`.
         reader.copy(&mut out, "");
     }
     out + rest
@@ -205,7 +205,7 @@ impl<'a> TokenReader<'_, 'a> {
         left
     }
 
-    /// Parses the list or query after `in`.
+    /// Parses the list or query after `in`, and returns the comparison of `left` with it.
     fn contains(&mut self, left: &str, is_not_in: bool) -> String {
         let is_query = self.after().is_some_and(|token| token.is_one_of(&["select", "values", "with"]));
         let mut right = String::new();

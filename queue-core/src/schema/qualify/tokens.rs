@@ -1,5 +1,4 @@
-//! Lexer for SQL statements. Each word, operator and bracket is returned with the white space before it. This module does not depend on
-//! schemas.
+//! Lexer for SQL statements. Each token is returned with the white space and comments before it. This module does not depend on schemas.
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum TokenKind {

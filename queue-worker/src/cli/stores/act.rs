@@ -65,8 +65,9 @@ async fn each(settings: &Settings, act: Operation, chosen: &JobSelection<StoreJo
     Ok(code)
 }
 
-/// Number of matching jobs in a store.
+/// Number of jobs in a store that match the filter.
 struct MatchCount {
+    /// 0 if the jobs were not counted.
     jobs: u64,
     /// Queue and job type names in the filter that do not exist in this store.
     unknown: UnknownNames,

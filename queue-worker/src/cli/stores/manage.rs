@@ -178,8 +178,8 @@ pub(super) async fn close(settings: &Settings, name: &str, as_json: bool) -> Res
     print::lines(&format!("the store `{name}` takes no new tenants; {stay}"))
 }
 
-/// Runs `stores remove`, which removes a store without tenants from the list. Asks for confirmation if unfinished jobs remain, because no
-/// worker would run them, or if the store does not respond. `is_meant` skips the confirmation.
+/// Runs `stores remove`, which removes a store without tenants from the list of stores. Asks for confirmation if the store does not
+/// respond, or if unfinished jobs remain, because no worker would run them. `is_meant` skips the confirmation.
 pub(super) async fn remove(settings: &Settings, name: &str, is_meant: bool, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_writing(settings, StoreScope::Stores(&[name])).await?;
     let tenants = opened.record(name)?.tenants;

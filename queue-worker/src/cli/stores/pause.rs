@@ -78,7 +78,7 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<ExitC
 }
 
 /// Waits until no worker of the stores in `paused` starts jobs of the scope. Returns the names of the stores for which this holds, and adds
-/// the other ones to `failed`. Returns an error if `interrupted` completes first.
+/// the other stores to `failed`. Returns an error if `interrupted` completes first.
 async fn wait_in_each<T>(
     opened: &mut StoreSession,
     paused: &[(Member, T)],

@@ -1,4 +1,4 @@
-//! State of the `top` command: the latest result of each query with its time, and the error if the last run of the query failed.
+//! State of the `top` command: the combined results of its queries, and the errors of the queries whose last run failed.
 
 use std::{
     collections::BTreeMap,

@@ -92,7 +92,7 @@ impl JobQuery {
 
     /// Parses the text of the search field. Returns `Err` with the id if the text is a job id. Words such as `queue:mail`,
     /// `type:send_email`, `state:dead`, `since:1d`, `older:1h` and `tenant=acme` filter by field. The remaining words, joined by spaces,
-    /// are the text that the error of a matching job contains.
+    /// become the filter for the error text.
     pub(in crate::dashboard) fn parse_search(text: &str) -> Result<Self, JobId> {
         let (mut query, mut words) = (Self::default(), Vec::new());
         if let Some(id) = text.trim().parse::<JobId>().ok().filter(|id| id.0 > 0) {

@@ -196,7 +196,7 @@ pub(in crate::dashboard) struct Button {
     pub(in crate::dashboard) question: Option<&'static str>,
 }
 
-/// Buttons of all operations without parameters, in display order.
+/// Buttons of the operations without parameters except [`JobOperation::ForceRequeue`], in display order.
 const BUTTONS: [Button; 4] = {
     use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Parked, Ready, Running, Scheduled};
     let discard_question = Some("Permanently delete this job with its payload and history?");

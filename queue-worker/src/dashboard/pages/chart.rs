@@ -66,7 +66,7 @@ pub(super) struct StepLine {
 /// CSS class and quantile of each line in a duration chart.
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
 
-/// Minimum upper bound of a duration chart's vertical axis, in milliseconds.
+/// Minimum value at the top of a duration chart's vertical axis, in milliseconds.
 const MIN_TOP: f64 = 10.0;
 
 /// Horizontal time axis of the charts. Covers the period of length `span` that starts at `from`.

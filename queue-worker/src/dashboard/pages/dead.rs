@@ -23,7 +23,7 @@ struct DeadPage {
 
 struct DeadGroupRow {
     job_type: String,
-    /// Error of the group without the escaping of `shown`. A hidden form field submits it to identify the group.
+    /// Unescaped error of the group. A hidden form field submits this text to identify the group.
     error: String,
     shown: String,
     jobs: u64,

@@ -7,7 +7,7 @@ use queue_core::operate::FlowNode;
 
 use crate::dashboard::display;
 
-/// Maximum number of nodes in a graph. The `flow` command lists all nodes.
+/// Maximum number of nodes in a graph. The `flow` command lists up to ten thousand nodes.
 pub(super) const MAX_NODES: i32 = 200;
 
 const WIDTH: usize = 168;
@@ -37,7 +37,7 @@ pub(super) struct NodeBox {
     pub(super) name: String,
     pub(super) whole: String,
     pub(super) state: String,
-    /// State of the node, with its number of finished jobs and its total number of jobs.
+    /// State of the node. For a node with many jobs, also contains the number of finished jobs and the total number of jobs.
     pub(super) subtitle: String,
     pub(super) is_this: bool,
     pub(super) x: usize,
@@ -76,7 +76,7 @@ fn is_finished(state: &str) -> bool {
     matches!(state, "completed" | "dead" | "cancelled" | "expired")
 }
 
-/// Returns the index of each dependency, and whether the node runs only after the dependency has become a dead letter.
+/// Returns the index of each dependency, and whether the node runs only if the dependency fails.
 fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)> {
     let of = |names: &'_ [String], on_dead| -> Vec<(usize, bool)> {
         names.iter().filter_map(|name| Some((*at.get(&**name)?, on_dead))).collect()
@@ -84,7 +84,7 @@ fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)
     [of(&node.after, false), of(&node.on_dead, true)].concat()
 }
 
-/// Maximum total number of bends in a graph. Limits the size of the page, because a flow may have 100,000 edges.
+/// Maximum total number of bends in a graph. Limits the size of the page, because a graph may have thousands of edges.
 const MAX_BENDS: usize = 500;
 
 /// Column and row of a box, or of a bend of an edge.
@@ -147,7 +147,7 @@ impl Layout {
     }
 }
 
-/// Node, by index, or bend of an edge, by the edge's index.
+/// Item in a column: a node, identified by its index, or a bend, identified by the index of its edge.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     Node(usize),

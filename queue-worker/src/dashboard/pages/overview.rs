@@ -228,7 +228,7 @@ fn is_paused(overview: &Overview, queue: &str) -> bool {
     overview.paused.iter().any(|pause| pause.scope.queue.as_deref() == Some(queue) && pause.scope.job_type.is_none())
 }
 
-/// Formats the waiting time of a queue's oldest ready job.
+/// Formats the waiting time of a queue's oldest ready job. Returns `None` if no ready job was found.
 fn waited(oldest: &Oldest) -> Option<String> {
     Some(format!("{}{}", display::duration(oldest.waited?), if oldest.partial { "+" } else { "" }))
 }

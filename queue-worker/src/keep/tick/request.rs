@@ -36,7 +36,7 @@ pub(super) struct LoadedSchedule {
 pub(super) struct FireRequest {
     pub(super) plan: LoadedSchedule,
     due: DueTicks,
-    /// Reason why the schedule has no further ticks, or why the tick failed.
+    /// Reason why the schedule has no further ticks, or why an attempt to fire the ticks failed. `None` for other requests.
     pub(super) why: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Slots of a worker whose handlers take batches. A batch uses one slot. Jobs are buffered until the batch is full, or until the wait
+//! Slots for jobs whose handlers take batches. A batch uses one slot. Jobs are buffered until the batch is full, or until the wait
 //! time of the batch's first job has passed. Single jobs and batches alternate.
 
 use std::{
@@ -78,7 +78,7 @@ impl Slots {
         Some(SlotAttempt { expired, ..self.begin(jobs, slot, first, others) })
     }
 
-    /// Sends the verdicts on jobs whose start deadline has passed.
+    /// Sends the verdicts on jobs that expired before they started.
     pub(super) async fn expire(&self, expired: Vec<Arc<LeasedJob>>) {
         for leased in expired {
             // Sending fails only if the worker has ended without waiting for this slot. The job is then recovered.

@@ -21,8 +21,8 @@ pub(super) struct SlotJobs {
     pub(super) claimers: ClaimerQueue,
     /// Jobs whose rate permits have expired, to be released.
     pub(super) late: Vec<Arc<LeasedJob>>,
-    /// Running job of each slot. For a batch, this is the batch's first job. Indexed by slot rather than by job id, because a job that was
-    /// inserted twice into the store may run in two slots at once. Both verdicts are then sent.
+    /// Running job of each slot, if any. For a batch, this is the batch's first job. Indexed by slot rather than by job id, because a job
+    /// that was inserted twice into the store may run in two slots at once. Both verdicts are then sent.
     pub(super) running: Vec<Option<RunningJob>>,
     /// Jobs of each slot's batch, without the first job.
     pub(super) batch_rest: HashMap<usize, Vec<RunningJob>>,

@@ -42,8 +42,8 @@ impl Slots {
     /// Reserves slots for a claim's jobs if the claimer is first in the claimer queue.
     ///
     /// The reservation covers the free slots and the jobs to prefetch. While the number of queued and reserved jobs exceeds half of the
-    /// prefetch limit, nothing is reserved for single jobs, and no jobs are prefetched for batches. A claimer without a reservation stays
-    /// in the queue and is woken later. A claimer with a reservation moves behind all claimers of equal priority.
+    /// prefetch limit, nothing is reserved for single jobs, and no jobs are prefetched for batches. A claimer without a reservation waits
+    /// and is woken later. A claimer with a reservation moves behind all claimers of equal priority.
     pub(crate) fn reserve(self: &Arc<Self>, claimer: &ClaimerHandle, request: SlotRequest<'_>) -> SlotReservation {
         let prefetch = self.prefetch(request.most);
         let prefetch = if request.in_turn { prefetch / 10 } else { prefetch };
@@ -125,7 +125,8 @@ pub(crate) struct SlotReservation {
     pub(crate) count: usize,
     /// Number of jobs whose slots are still reserved.
     reserved: AtomicUsize,
-    /// Highest priority among the queue's other claimers. Jobs of a lower priority must not be claimed before these claimers' jobs.
+    /// Highest priority among the queue's other claimers. Jobs of a lower priority must not be claimed before these claimers' jobs. `None`
+    /// if there are no other claimers or nothing is reserved.
     pub(crate) above: Option<i32>,
     /// Whether the claim omits lanes because of `above`.
     pub(crate) withholds: bool,

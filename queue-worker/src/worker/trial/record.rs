@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 #[derive(Default)]
 pub(super) struct TrialRecord {
     pub(super) progress: Option<Progress>,
-    /// Ending that the handler's own transaction would have written.
+    /// Ending that the handler's own transaction would have written, if any.
     pub(super) ending: Option<Ending>,
     pub(super) deadlines: StepDeadlines,
 }

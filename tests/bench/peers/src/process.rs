@@ -29,7 +29,7 @@ enum WorkerMessage {
     RunCounts(RunCounts),
 }
 
-/// Runs the worker of a queue until stdin is closed, then reports the counts.
+/// Runs a worker of `peer` until stdin is closed, then reports the counts.
 pub(crate) async fn live(peer: Peer, shape: Shape, goal: u64, url: &str) -> anyhow::Result<()> {
     job::count(goal, |first| send_message(&WorkerMessage::Reached { first }));
     let (end, ended) = watch::channel(false);

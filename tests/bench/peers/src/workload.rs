@@ -101,7 +101,7 @@ async fn drain(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values>
 /// Interval between two enqueues.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Number of warm-up jobs, during which connections are opened and statements prepared. Their latencies are not measured.
+/// Number of warm-up jobs. Their latencies are not measured, because they include opening connections and preparing statements.
 const WARM: u64 = 20;
 
 /// Returns the p50 and p99 latencies in milliseconds, from just before the enqueue to the first line of the handler.

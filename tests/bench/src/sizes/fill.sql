@@ -142,8 +142,8 @@ join workers w on w.n = 1 + m.n / 20 % 100
 where m.kind = 'running'
 group by w.id, m.n / 20;
 
--- The number of pairs of queue and job type with their own totals is 5 % of the number of queues. The totals cover the full retention
--- period of each resolution.
+-- Writes totals for all jobs (''), for some pairs of queue and job type, and for the remaining pairs together ('*'). The number of pairs
+-- with totals of their own is 5 % of the number of queues. The totals cover the full retention period of each resolution.
 insert into queue.tally_total
 select k.step, t.at, p.queue, p.job_type, 100, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, trunc(power(10::numeric, 80)) * 60 + trunc(power(10::numeric, 96)) * 40,
   trunc(power(10::numeric, 112)) * 104

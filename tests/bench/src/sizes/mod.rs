@@ -25,7 +25,7 @@ const SIZES: [(&str, u64); 6] =
 /// Settings of the `sizes` benchmark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SizesOptions<'a> {
-    /// Scale of [`SIZES`]. If `None`, measures the existing store in the given database without changing the store.
+    /// Scale of [`SIZES`], or `None` to measure the existing store in the given database without changing the store.
     pub(crate) share: Option<f64>,
     /// Number of runs per request.
     pub(crate) runs: usize,

@@ -69,7 +69,7 @@ async fn a_queue_is_paused_and_resumed_in_all_stores_that_answer() {
 async fn a_signal_ends_the_wait_for_workers_and_no_pause() {
     let db = TestDb::new().await;
     create_two(&db).await;
-    // This worker never confirms the pause.
+    // This worker never acknowledges a pause.
     run_sql(
         &db,
         "insert into one.worker (id, name, host, pid, version, queues, expires_at)

@@ -22,8 +22,8 @@ impl Handler for Fanned {
     }
 }
 
-/// Mapped job without an output. With `loses`, the first attempt becomes a zombie: while it is running, another session takes all jobs of
-/// its lease and reschedules them.
+/// Mapped job without an output. If `loses` is true, the first attempt becomes a zombie: while it is running, another session takes all
+/// jobs of its lease and reschedules them.
 #[job(name = "quiet")]
 #[derive(Serialize, Deserialize)]
 struct Quiet {

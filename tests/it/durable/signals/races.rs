@@ -45,7 +45,7 @@ async fn has_signal(on: &mut PgConnection, job: JobId, token: Uuid) -> bool {
     statement.fetch_one(on).await.unwrap().get("is_journaled")
 }
 
-/// Consumes all signal hints. Returns the number of woken jobs.
+/// Consumes signal hints until none is left or a pass wakes no job. Returns the number of woken jobs.
 pub(in super::super) async fn wake(on: &mut PgConnection) -> i32 {
     let mut moved = 0;
     loop {
@@ -101,7 +101,8 @@ async fn a_worker_without_a_notification_finds_a_signal_by_polling() {
     let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
-        // Wait until the fast polls after the job was parked have ended. The signal is then inserted without a notification.
+        // After a job is parked, the worker polls at short intervals for a while. Wait until these polls have ended, and then insert the
+        // signal without a notification.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let quietly = format!(
             "insert into queue.signal (id, name, payload) values ({0}, 'go', '\"now\"'); insert into queue.signal_hint (id) values ({0})",

@@ -15,16 +15,17 @@ const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
 const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_signals.sql");
 
-/// Outcome of a receive: whether the wait has ended, the payload, and whether anything was journaled. `None` if the receive was rejected.
+/// Outcome of a receive: whether the wait timed out, the payload, and whether the step is journaled. `None` if the receive was rejected.
 pub(super) type ReceiveOutcome = Option<(bool, Option<String>, bool)>;
 
-/// Request to receive a signal: lease token, job, step name, signal name, and the step whose end time is the timeout of the wait.
+/// Request to receive a signal: lease token, job, step name, signal name, and the step that holds the deadline of the wait.
 pub(super) type SignalRequest<'a> = (Uuid, JobId, &'a str, &'a str, Option<&'a str>);
 
 /// Result row of the receive statement.
 type ReceiveRow = (Uuid, JobId, String, bool, bool, Option<String>, bool);
 
-/// Receives signals for all requests. Each answer contains the step name, whether the lease was locked, and the outcome.
+/// Receives signals for all requests. Returns the step name, whether another session had locked the lease, and the outcome of each request
+/// whose lease contains the job.
 pub(super) async fn receive_all(on: &mut PgConnection, asks: &[SignalRequest<'_>]) -> Vec<(String, bool, ReceiveOutcome)> {
     let statement = sqlx::query_as(RECEIVE)
         .bind(asks.iter().map(|ask| ask.0).collect::<Vec<_>>())

@@ -1,5 +1,5 @@
-//! Tests concurrent receives of signals in one statement. No receive waits for the lock of another receive, and each receives its own
-//! signal.
+//! Tests receives of signals by many jobs in one statement. A receive does not wait for a lease that another session has locked, and no
+//! two receives get the same signal.
 
 use std::time::Duration;
 

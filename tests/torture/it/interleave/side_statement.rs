@@ -243,8 +243,9 @@ struct ScheduleState {
     next: i32,
     /// Tick to be skipped, numbered like `next`. 0 if no tick is to be skipped.
     skip: i32,
-    /// Whether the queue is paused. `awaits` is set if a worker has not acknowledged the pause.
+    /// Whether the queue is paused.
     queue: bool,
+    /// Whether a worker has not yet acknowledged the pause.
     awaits: bool,
 }
 

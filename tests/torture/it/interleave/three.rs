@@ -69,7 +69,7 @@ pub(super) struct TriplePlayer {
     sessions: [Session; 3],
     watch: PgConnection,
     fixtures: Fixtures,
-    /// Numbers of jobs and attempts in the restored fixture, before any statement runs.
+    /// Tally of the restored fixture before any statement runs. `None` before the first run.
     before: Option<Tally>,
     now: TripleOutcome,
 }

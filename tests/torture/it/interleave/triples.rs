@@ -145,8 +145,8 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
 }
 
-/// Returns a random script. Each transaction begins before it ends. In at least half of the scripts, all transactions begin before the
-/// first transaction ends.
+/// Returns a random script. Each transaction begins before it ends. With a probability of at least one half, all transactions begin before
+/// the first transaction ends.
 fn script(rng: &mut Rng) -> Vec<Event> {
     let mut left: Vec<usize> = [0, 1, 2, 0, 1, 2].into();
     if rng.bool() {

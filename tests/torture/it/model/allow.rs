@@ -83,8 +83,8 @@ impl Model {
         self.jobs.values().filter(|job| job.lane == LIMITED && job.place == JobPlace::Running(token)).count()
     }
 
-    /// Lowers the permit count of each given lease, or of all leases, to the number of jobs that the lease still has. A permit count never
-    /// grows.
+    /// Lowers the permit count of each lease in `tokens` to the number of jobs that the lease still has. `None` stands for all leases. A
+    /// permit count never grows.
     fn read_permits(&mut self, tokens: Option<&[Uuid]>) {
         let Some(mut limit) = self.rules.limit.take() else { return };
         for (token, count) in &mut limit.permits {

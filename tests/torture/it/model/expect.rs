@@ -247,7 +247,7 @@ impl Model {
         self.expiring().into_iter().filter(|id| self.jobs[id].late == Some(true)).collect()
     }
 
-    /// Expires queued jobs that have not started before their deadline. Returns the number of expired jobs.
+    /// Expires queued jobs that have not started and whose start deadline has passed. Returns the number of expired jobs.
     pub(super) fn expire_due(&mut self) -> usize {
         let waits =
             |job: &Job| matches!(job.place, JobPlace::Ready(_) | JobPlace::Scheduled { .. }) && job.attempts == 0 && job.crashes == 0;

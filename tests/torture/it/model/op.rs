@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 use tests::protocol::VERDICTS;
 
-/// Step of a sequence, which is one operation in one transaction.
+/// Step of a sequence: one operation in one transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) op: Op,
@@ -54,7 +54,7 @@ pub(super) enum Op {
     /// Moves the start deadlines of the given jobs into the past.
     MakeLate(Vec<Age>),
     ExpireDue,
-    /// Expires or releases the unstarted jobs with a start deadline under a lease, as the lease holder does. A job expires if its
+    /// Expires or releases the unstarted jobs of a lease that have a start deadline, as the lease holder does. A job expires if its
     /// deadline has passed, and otherwise becomes ready.
     ExpireHeld(Age),
     /// Pauses a scope.

@@ -9,8 +9,8 @@ pub(super) const WORKERS: usize = 2;
 /// Set of jobs, with one bit per job.
 pub(super) type Ids = u8;
 
-/// Token of a claim. Real tokens are random. The model reuses tokens that no process knows, which keeps the number of states finite. See
-/// [`State::rename`].
+/// Token of a claim. Real tokens are random. The model reuses tokens that no longer occur in the state, which keeps the number of states
+/// finite. See [`State::rename`].
 pub(super) type Token = u8;
 
 /// Set of all jobs.
@@ -98,8 +98,9 @@ pub(super) struct State {
     pub(super) enqueued: Ids,
     /// Jobs whose completion was acknowledged.
     pub(super) completed: Ids,
-    /// Whether a verdict took effect under the lease of another claim. `refused` records whether a verdict was rejected.
+    /// Whether a verdict took effect under the lease of another claim.
     pub(super) wrong: bool,
+    /// Whether a verdict was rejected for at least one of its jobs.
     pub(super) refused: bool,
     /// Number of faults that may still occur.
     pub(super) faults: u8,

@@ -52,8 +52,8 @@ pub(super) struct Findings {
     pub(super) duplicate_executions: usize,
     /// Number of duplicate executions that no fault explains. They began although the lease of the preceding execution was still valid.
     pub(super) unexplained_executions: usize,
-    /// Number of executions that ran under a later lease than the completion of their job, or that started after the completion although
-    /// no fault explains it.
+    /// Number of executions with a later attempt number than the completion of their job, or that started after the completion without a
+    /// fault that explains the late start.
     pub(super) stale_completions: usize,
     /// Number of jobs that completed without a successful execution, or whose output names a process without such an execution.
     pub(super) unfounded_completions: usize,
@@ -87,8 +87,8 @@ pub(super) struct FaultLookup<'a> {
 /// Time in microseconds after a fault during which the fault may still have effects, such as missed heartbeats and reconnects.
 const AFTERMATH: u64 = 6_000_000;
 
-/// Maximum difference in microseconds between the time of a verdict and the time in its row. The two times come from different clock
-/// readings.
+/// Maximum difference in microseconds between the time of an event in the history and the time in its row. The two times come from
+/// different clock readings.
 pub(super) const SLACK: u64 = 5_000;
 
 /// Maximum time in microseconds from a worker's deadline check to the first line of the handler, on a busy machine.
@@ -262,8 +262,8 @@ fn check_deadline(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &
     }
 }
 
-/// Counts the job under its final state. Checks that a completed job belongs to an execution with a valid lease. Checks an expired job with
-/// `check_expiry`.
+/// Counts the job under its final state. Checks that a completed job has a successful execution with the attempt number of the completion,
+/// and that no other execution is stale. Checks an expired job with `check_expiry`.
 fn check_completion(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &FinalState, runs: &[Execution]) {
     match job.state.as_str() {
         "completed" => found.completed += 1,

@@ -7,8 +7,8 @@
 //!   bugs: play scenes, each with a seeded bug that the check must report
 //! ```
 //!
-//! All processes are this binary in different roles. Only `zombies` depends on the implementation of the product: it executes the product's
-//! own statements in other orders.
+//! Workers and producers are processes of this binary in different roles. Only `zombies` depends on the implementation of the product: it
+//! executes the product's own statements in other orders.
 
 mod bugs;
 mod check;

@@ -109,7 +109,7 @@ async fn put<'c, J: Job>(
 
 fn draw(rng: &mut Rng, n: u64) -> DrawnJob {
     let ms = if rng.u8(0..20) < 3 { rng.u64(100..400) } else { rng.u64(1..40) };
-    // Half of the deadlines are about as long as a claim takes. The other half are at most as long as a fault.
+    // Half of the deadlines are so short that they may pass during a claim. The others may pass during a fault.
     let expires_in = (rng.u8(0..8) == 0).then(|| Duration::from_millis(if rng.bool() { rng.u64(5..60) } else { rng.u64(60..3000) }));
     if rng.u8(0..10) < 3 {
         let act = match rng.u8(0..100) {

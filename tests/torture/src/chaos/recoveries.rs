@@ -18,8 +18,8 @@ pub(super) struct Recoveries {
     pub(super) p50_ms: u64,
     pub(super) p99_ms: u64,
     pub(super) max_ms: u64,
-    /// Number of recoveries that overlapped a server outage or a pause, or the second after it. The queue is not responsible for these
-    /// recovery times.
+    /// Number of recoveries during which the server was down, jobs were paused, or either had ended less than a second before. The queue
+    /// is not responsible for these recovery times.
     pub(super) count_with_outage: usize,
     pub(super) max_with_outage_ms: u64,
 }

@@ -102,7 +102,7 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     Ok(passed)
 }
 
-/// Runs durable jobs only.
+/// Runs only the test of durable jobs.
 pub(super) async fn durable(seed: u64, quick: bool) -> Result<bool> {
     let (began, folder) = (Instant::now(), results(&format!("durable-{seed}"))?);
     println!("seed {seed}; histories in {}", folder.display());
@@ -199,11 +199,11 @@ pub(super) fn results(name: &str) -> Result<PathBuf> {
     Ok(folder.canonicalize()?)
 }
 
-/// Query for the number of queued or running jobs.
+/// Query for the number of unfinished jobs.
 pub(super) const LEFT: &str = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)
    + (select count(*) from queue.blocked) + (select count(*) from queue.parked) + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
 
-/// Waits until no job is queued or running. Returns false if the number of jobs does not decrease for `patience`.
+/// Waits until all jobs have finished. Returns `false` if the number of unfinished jobs does not decrease for `patience`.
 pub(super) async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     let (mut least, mut until) = (i64::MAX, Instant::now() + patience);
     loop {

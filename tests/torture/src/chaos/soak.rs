@@ -31,8 +31,8 @@ struct Sample {
     connections: u64,
 }
 
-/// Runs the soak test for the duration `span`. Returns whether no resource grew and no violation was found. Prints one JSON object as the
-/// last line.
+/// Runs the soak test for the duration `span`. Returns true if no resource grew, all jobs finished, and no violation was found. Prints one
+/// JSON object as the last line.
 pub(super) async fn soak(span: Duration) -> Result<bool> {
     let folder = results("soak")?;
     let server = TestServer::start().await?;

@@ -52,7 +52,7 @@ pub(super) enum Behaviour {
     Spin,
     /// Aborts the process.
     Abort,
-    /// Fails together with its whole batch.
+    /// Fails the whole batch. Outside a batch, only waits.
     Poison,
 }
 

@@ -231,7 +231,7 @@ impl<'a> GuardRunner<'a> {
         Ok(result)
     }
 
-    /// Runs the tests until the same test has failed twice.
+    /// Runs the tests, and stops at the first test that fails again when it is repeated.
     fn test(&self, filters: &[&str]) -> Result<GuardResult> {
         let until = Instant::now() + PATIENCE;
         let settings = [

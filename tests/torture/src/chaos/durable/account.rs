@@ -76,10 +76,11 @@ pub(in crate::chaos) struct DurableFindings {
     /// Jobs that are missing, or neither completed nor dead after three crashes.
     #[serde(rename = "durable_unfinished")]
     unfinished: usize,
-    /// Jobs that were spawned twice, or that no execution spawned.
+    /// Job numbers that exist twice, or that lie outside of the range of the run.
     #[serde(rename = "durable_doubled")]
     doubled: usize,
-    /// Steps that were executed again after they had been journaled, and journaled steps whose execution no process recorded.
+    /// Steps that were executed again after they had been journaled, without a fault that explains the repetition. Also journaled steps
+    /// whose execution no process recorded.
     #[serde(rename = "steps_wrong")]
     steps_wrong: usize,
     /// Steps that were executed again without a fault that explains the repetition.
@@ -271,8 +272,8 @@ fn check_effects(found: &mut DurableFindings, rows: &FinalRows, completed: &BTre
     }
 }
 
-/// Checks that each signal whose send was acknowledged was received once or is still stored once. Also checks that all attempts of a job
-/// received the same signals.
+/// Checks that each acknowledged signal was received once or is still stored once. Also checks that all attempts of a job received the same
+/// signals.
 fn check_signals(found: &mut DurableFindings, history: &[Entry], rows: &FinalRows, sent: &[SentSignal]) {
     let is_received = |step: &&Step| step.name == "late" || step.name.starts_with("go/");
     let mut there: BTreeMap<u64, usize> = BTreeMap::new();

@@ -21,8 +21,8 @@ use crate::chaos::server::{Database, url};
 /// Maximum number of open sender transactions.
 const SENDERS: u32 = 40;
 
-/// Timeout for acquiring a connection, and for a send beyond the time for which its transaction stays open. Only a connection whose traffic
-/// is dropped exceeds the timeout.
+/// Timeout for acquiring a connection, and for a send. For a send, the time for which its transaction stays open is added. Only a
+/// connection whose traffic is dropped exceeds the timeout.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Signal that a sender tried to send, with the outcome.
@@ -107,7 +107,7 @@ struct SignalSender {
 }
 
 impl SignalSender {
-    /// Sends the signal until a send is acknowledged or the job has finished. Each try uses a new payload.
+    /// Sends the signal until a send is acknowledged or the job has finished. Each send uses a new payload.
     async fn send(self, pool: PgPool, mut rng: Rng) -> Result<Vec<SentSignal>> {
         let mut sent = Vec::new();
         sleep(Duration::from_millis(rng.u64(0..2000))).await;
