@@ -81,7 +81,7 @@ impl Case {
         let statement = if is_file { Store::default().sql(self.act) } else { self.act };
         for session in [&mut on, &mut holder] {
             run(session, &format!("prepare act as {statement}\n")).await;
-            // With this timeout, a statement fails if it waits for a lock without a lock timeout of its own.
+            // A statement that does not set its own lock timeout fails instead of waiting for a lock forever.
             run(session, "set statement_timeout = '20s'").await;
         }
         run(&mut holder, &format!("begin; {}", self.held)).await;

@@ -111,7 +111,7 @@ async fn other_verdicts_are_written_and_the_log_names_the_session_that_has_a_lea
     db.finish().await;
 }
 
-/// A trigger waits for an advisory lock, which belongs neither to a row nor to a table.
+/// Blocks a verdict with a trigger that waits for an advisory lock. Such a lock belongs to neither a row nor a table.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_verdict_behind_a_lock_of_no_table_waits_alone_and_is_written_once_it_is_free() {

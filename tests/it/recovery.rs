@@ -1,5 +1,5 @@
-//! Tests the statements that claim, settle and recover leases. Concurrent settles and recoveries run in both orders. The module `zombies`
-//! tests late writes.
+//! Tests the statements that claim jobs, settle jobs and recover leases. Races between a settle and a recovery are tested in both orders.
+//! The module `zombies` tests late writes.
 
 use std::time::Duration;
 

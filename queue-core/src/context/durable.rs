@@ -359,7 +359,7 @@ impl Context {
     }
 }
 
-/// Bound that no type satisfies. A call of a method with this bound fails to compile with the message below.
+/// Trait that no type implements. Calling a method bounded by this trait is a compile error with the message below.
 #[diagnostic::on_unimplemented(
     message = "only durable jobs have steps, sleeps, signals and children",
     label = "this job is not durable",

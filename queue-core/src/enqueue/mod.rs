@@ -70,8 +70,8 @@ pub(crate) fn store_error(error: sqlx::Error, store: Store) -> Error {
     }
 }
 
-/// Encodes a job that a schedule enqueues later. Returns the unsealed payload and the options as JSON text, and the sealing of the
-/// payload. Fails if the options set a start time or an absolute expiry time.
+/// Encodes a job that a schedule enqueues later. Returns the unsealed payload and the options as JSON text, and the settings
+/// for sealing the payload, or `None` if it is not sealed. Fails if the options set a start time or an absolute expiry time.
 pub(crate) fn encode_deferred<J: JobType>(job: &J, options: &EnqueueOptions) -> Result<(String, String, Option<Sealing>), Error> {
     options.check()?;
     options.check_without_time()?;

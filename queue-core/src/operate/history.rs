@@ -47,7 +47,7 @@ impl Default for HistoryRange {
     }
 }
 
-/// Outcomes of the attempts in one step.
+/// Attempt statistics for one interval of the range.
 ///
 /// Each attempt is counted in exactly one of `completed`, `retried`, `dead`, `cancelled`, `snoozed` and `released`. Attempts in
 /// `timed_out`, `panicked` and `crashed` are included in these counts. `expired` and `lease_lost` are counted separately.

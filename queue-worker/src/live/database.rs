@@ -173,8 +173,8 @@ impl Database {
         })
     }
 
-    /// Creates another pool for the same database. If the main pool connects through a pooler, the new pool bypasses the pooler. The new
-    /// pool also follows the current host.
+    /// Creates another pool for the same database. If the main pool connects through a pooler, the new pool bypasses the pooler. If the
+    /// URL lists several hosts, the new pool is redirected when the database moves to another host.
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     pub(crate) fn another_pool(&self, options: PgPoolOptions) -> PgPool {
         let Self { pool, wanted, pools, .. } = self.direct.as_deref().unwrap_or(self);

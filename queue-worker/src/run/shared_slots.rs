@@ -1,4 +1,4 @@
-//! Slots shared by many stores, which limit concurrent handlers across all stores. This module does not access the database.
+//! Shared slots that limit the number of concurrent handlers across all stores. This module does not access the database.
 //!
 //! A free slot goes to the waiting store with the fewest running handlers. Among stores with equally many running handlers, the slot goes
 //! to the store whose last grant is oldest. A busy store can use all slots that other stores leave free. Other stores then wait only

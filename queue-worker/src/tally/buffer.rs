@@ -1,7 +1,7 @@
 //! Attempt counts of a process by queue and job type, buffered since the last flush. This module does not access the database.
 //!
-//! The settle loop records most counts, under one lock for all verdicts in a statement. Handlers never wait for this lock. Recording an
-//! attempt of a known job type costs a linear search in the queue's job types and a few additions.
+//! The settle loop records most counts and takes the lock once per statement, not once per verdict. Handlers never wait for this lock.
+//! Recording an attempt of a known job type costs a linear search in the queue's job types and a few additions.
 
 use std::{
     collections::HashMap,

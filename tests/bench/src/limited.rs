@@ -58,7 +58,7 @@ pub(crate) async fn run_by_key(database: &BenchDatabase, plan: Plan, sink: &mut 
     against_free(database, plan, sink, "L2", &[each("1 of each key", 1), each("5 of each key", 5)]).await
 }
 
-/// L3: drains the fair queues of 10,000 tenants.
+/// L3: drains the fair queues of 10,000 fairness keys.
 pub(crate) async fn run_fair(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     against_free(database, plan, sink, "L3", &[LimitedQueue { name: "fair", keyed: true, limit: None }]).await
 }

@@ -60,7 +60,7 @@ async fn after_any_number_of_checks_a_job_is_checked_again_within_minutes() {
     let worker = register(&mut on).await.unwrap();
     let held = claim(&mut on, worker, 1).await.unwrap();
     expire_now(&db, &[job]).await;
-    // Gives the job a second entry. Both entries are due.
+    // Sets the number of checks to the `smallint` maximum, and adds a second entry for the job. Both entries are due.
     run(&mut on, "update queue.expiry set looks = 32767; insert into queue.expiry (at, id, looks) select at - interval '1 s', id, 32767 from queue.expiry").await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 0, "it runs");
     let later = "select count(*) from queue.expiry where looks = 32767 and at between now() + interval '5 minutes' and now() + interval '6 minutes'";

@@ -114,7 +114,7 @@ pub(super) async fn claim_keyed(
     claim_from(on, (worker, "default", 0), limits, most, freed).await
 }
 
-/// Returns a connection that avoids table scans and has a lock timeout of one second.
+/// Returns a connection with sequential scans disabled and a lock timeout of one second.
 pub(super) async fn connect(url: &str) -> PgConnection {
     let mut on = <PgConnection as sqlx::Connection>::connect(url).await.unwrap();
     on.run("set synchronous_commit = off; set lock_timeout = '1s'; set enable_seqscan = off").await;
@@ -173,7 +173,7 @@ pub(super) enum Step {
     Run(&'static str),
     /// Enqueues jobs in a queue. The second text contains the number of jobs for each fair key.
     Fill(&'static str, &'static str),
-    /// Moves jobs into the fair queue under their keys. All jobs without a key count as one key.
+    /// Moves jobs into the fair queues of their keys. Jobs without a key share one fair queue.
     MoveToFairLanes,
     /// Claims up to this number of jobs from the default queue under the limit of the type. The second field is the expected number of
     /// claimed jobs for each fairness key. The third field is the reason why the limit is closed afterwards, or `None` if it is open.

@@ -1,9 +1,9 @@
 //! Tests that operators' queries read no more rows if the store is twice as large.
 //!
 //! Counts table rows and index entries. A row counts as one, regardless of the length of its arrays. Sorts, computations, and the jobs
-//! that `unnest` takes out of a row of `lease` or `done_many` are not counted. These arrays are therefore equally long in the small and in
-//! the large store. A query reads at most as many jobs as the number of rows read times the number of jobs per row. A row contains the jobs
-//! of one claim or one settle.
+//! that `unnest` expands from a row of `lease` or `done_many` are not counted. The arrays in these tables are therefore equally long in the
+//! small and in the large store. A row contains the jobs of one claim or one settle, so the number of counted rows bounds the number of
+//! jobs that a query reads.
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::TestDb;

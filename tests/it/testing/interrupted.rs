@@ -49,7 +49,7 @@ impl Handler for Mails {
     }
 }
 
-/// Returns the numbers of mails to ada and to bob for each point of interruption.
+/// Returns the numbers of emails sent to ada and to bob, first for an uninterrupted run and then for each point of interruption.
 async fn mailed(remembers: bool) -> Vec<(usize, usize)> {
     let (done, mut seen) = (Done::default(), Vec::new());
     let begin = async || {

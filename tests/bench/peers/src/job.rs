@@ -104,7 +104,7 @@ pub(crate) struct RunCounts {
     pub(crate) waits: Vec<u64>,
 }
 
-/// Returns the counts so far and removes the recorded latencies.
+/// Returns the counts so far, with the latencies recorded since the previous call.
 pub(crate) fn seen() -> RunCounts {
     let Some(tally) = TALLY.get() else { return RunCounts::default() };
     let mut waits = std::mem::take(&mut *tally.waits.lock().unwrap_or_else(PoisonError::into_inner));

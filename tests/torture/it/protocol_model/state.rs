@@ -3,7 +3,7 @@
 /// Number of jobs. A partially settled lease requires at least two.
 pub(super) const JOBS: usize = 2;
 
-/// Number of workers. At least two are required, so that one worker can be late after the other worker has replaced it.
+/// Number of workers. With at least two, a statement of one worker can arrive after the other worker has claimed the same jobs.
 pub(super) const WORKERS: usize = 2;
 
 /// Set of jobs, with one bit per job.

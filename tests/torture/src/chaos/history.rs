@@ -34,7 +34,7 @@ pub(super) enum Line {
 /// Action that an attempt of a durable job performed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum DurableAction {
-    /// A step executes its external effect. Fields: step name, idempotency key.
+    /// A step performed its external effect. Fields: step name, idempotency key.
     Works(String, String),
     /// A step received a signal or timed out. Fields: step name, payload. The payload is `None` after a timeout.
     Heard(String, Option<u64>),

@@ -114,8 +114,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Stops the workers. Returns the findings, and a report for each violation. The enqueues of the jobs 1 to `acked` were acknowledged.
-    /// The jobs 1 to `attempted` may exist.
+    /// Stops the workers and checks the history. Returns the findings, and a report for each violation. The caller has received
+    /// acknowledgements for the enqueues of jobs 1 to `acked`, and has attempted to enqueue jobs 1 to `attempted`.
     async fn conclude(
         &self,
         processes: &ProcessGroup,
